@@ -1,0 +1,52 @@
+/* choice.h: the sets of names that an option may be chosen from, each with its enum.
+ *
+ * The set `score` gives `typedef enum mt_choice_score`, whose constants are its list's, counted from zero. */
+#ifndef MT_CONFIG_CHOICE_H
+#define MT_CONFIG_CHOICE_H
+#include "base/dtype.h"
+
+#define MT_CHOICES_score(C) C(MT_SCORE_SOFTMAX, "softmax") C(MT_SCORE_SIGMOID, "sigmoid")
+#define MT_CHOICES_optimizer(C) \
+    C(MT_OPTIMIZER_ADAMW, "adamw") C(MT_OPTIMIZER_MUON, "muon") C(MT_OPTIMIZER_NONE, "none")
+#define MT_CHOICES_decay(C) C(MT_DECAY_LINEAR, "linear") C(MT_DECAY_SQRT, "sqrt") C(MT_DECAY_COSINE, "cosine")
+#define MT_CHOICES_coefficients(C)                    \
+    C(MT_COEFFICIENTS_SIMPLE, "simple")               \
+    C(MT_COEFFICIENTS_QUINTIC, "quintic")             \
+    C(MT_COEFFICIENTS_POLAR_EXPRESS, "polar_express") \
+    C(MT_COEFFICIENTS_CANS, "cans")
+#define MT_CHOICES_muon_scale(C)                        \
+    C(MT_MUON_SCALE_MATCH_RMS_ADAMW, "match_rms_adamw") \
+    C(MT_MUON_SCALE_ORIGINAL, "original")               \
+    C(MT_MUON_SCALE_SPECTRAL, "spectral")
+#define MT_CHOICES_data_mode(C) C(MT_DATA_MODE_WINDOWS, "windows") C(MT_DATA_MODE_PACKED, "packed")
+#define MT_CHOICES_device_type(C) \
+    C(MT_DEVICE_TYPE_AUTO, "auto") C(MT_DEVICE_TYPE_CPU, "cpu") C(MT_DEVICE_TYPE_CUDA, "cuda")
+#define MT_CHOICES_device_isa(C)                \
+    C(MT_DEVICE_ISA_AUTO, "auto")               \
+    C(MT_DEVICE_ISA_AMX_BF16, "amx-bf16")       \
+    C(MT_DEVICE_ISA_AVX512_BF16, "avx512-bf16") \
+    C(MT_DEVICE_ISA_AVX512, "avx512")           \
+    C(MT_DEVICE_ISA_AVX2, "avx2")               \
+    C(MT_DEVICE_ISA_NEON, "neon")               \
+    C(MT_DEVICE_ISA_SCALAR, "scalar")
+#define MT_CHOICES_resume(C) \
+    C(MT_RESUME_AUTO, "auto") C(MT_RESUME_NEVER, "never") C(MT_RESUME_REQUIRED, "required")
+/* Of base/dtype.h's element types, those one may train in: mt_dtype is the option's type. */
+#define MT_CHOICES_dtype(C) C(MT_F32, "f32") C(MT_BF16, "bf16")
+
+/* The sets whose enum is defined here. */
+#define MT_CHOICE_SETS(S) \
+    S(score)              \
+    S(optimizer) S(decay) S(coefficients) S(muon_scale) S(data_mode) S(device_type) S(device_isa) S(resume)
+
+#define MT_CHOICE_ENUMERATOR(name, text) name,
+#define MT_CHOICE_ENUM(set) \
+    typedef enum mt_choice_##set{MT_CHOICES_##set(MT_CHOICE_ENUMERATOR)} mt_choice_##set;
+MT_CHOICE_SETS(MT_CHOICE_ENUM)
+typedef mt_dtype mt_choice_dtype;
+
+/* The texts of a set, in the order of its enum, ended by NULL: mt_choices_score and so on. */
+#define MT_CHOICE_EXTERN(set) extern const char *const mt_choices_##set[];
+MT_CHOICE_SETS(MT_CHOICE_EXTERN)
+MT_CHOICE_EXTERN(dtype)
+#endif

@@ -1,0 +1,24 @@
+/* table.h: the rows of option.def and group.def as arrays. */
+#ifndef MT_CONFIG_TABLE_H
+#define MT_CONFIG_TABLE_H
+#include "config/config.h"
+#include "config/value.h"
+
+enum {
+#define MT_GROUP_FIELD(key, field, type, def, limit, resume, doc) MT_GROUP_FIELD_##field,
+#include "config/group.def"
+    MT_GROUP_FIELD_COUNT
+};
+
+extern const mt_option mt_options[MT_OPTION_COUNT];           /* by mt_option_id; offsets into mt_config */
+extern const mt_option mt_group_fields[MT_GROUP_FIELD_COUNT]; /* offsets into mt_optim_group */
+
+/* The option of that key; MT_OPTION_COUNT: there is none. */
+mt_option_id mt_option_find(const char *key);
+/* Is `name` the part before the dot of some key? */
+bool mt_section_known(const char *name);
+
+/* Writes "no option 'key'" and what was probably meant. `section`: options stand below the key, so that the
+ * part before a dot was meant. Returns out. */
+char *mt_option_unknown(const char *key, bool section, char *out, size_t size);
+#endif

@@ -1,0 +1,278 @@
+/* What is written of a configuration: the dump, the hash, the comparison on resume, the documentation. */
+#include "cmd/cmd.h"
+#include "config/table.h"
+#include "helper.h"
+
+static mt_config a, b;
+
+/* A text that sets every option to something else than its default. */
+static const char *const changed =
+    "model: {vocab: 300, dim: 64, layers: 5, heads: 8, kv_heads: 2, head_dim: 32, v_head_dim: 16, "
+    "rotary_dims: 8,\n"
+    "  rope_theta: 12345.678, norm_eps: 1e-5, qk_norm: true, attn_bias: true, first_dense: 1, ffn: 96, tied: "
+    "true,\n"
+    "  experts: 8, top_k: 2, expert_ffn: 16, shared_ffn: 24, score: sigmoid, route_norm: false, route_scale: "
+    "2.5,\n"
+    "  bias_rate: 1e-3, init_std: 0.013}\n"
+    "moe: {buffer_factor: 0.7}\n"
+    "mesh: {ep: 2, replicas: 3, ranks_per_node: 6}\n"
+    "train: {steps: 2k, seq_len: 1Ki, global_batch: 36, micro_batch: 3, dtype: f32, seed: 7, loss_chunk: "
+    "77,\n"
+    "  log_interval: 3, eval_interval: 0, eval_batches: 5}\n"
+    "optim: {lr: 0.1, warmup_steps: 9, decay_ratio: 0.3, decay: cosine, min_lr_ratio: 0.05, clip: 0.5,\n"
+    "  weight_decay: 0.01, groups: [{match: '\"x\\y*\"', optimizer: adamw, weight_decay: 0.3}, {match: '*', "
+    "optimizer: "
+    "muon}]}\n"
+    "adamw: {beta1: 0.8, beta2: 0.99, eps: 1e-9}\n"
+    "muon: {momentum: 0.9, nesterov: false, steps: 6, coefficients: polar_express, scale: spectral, dtype: "
+    "f32}\n"
+    "data: {train: 'a \"b\" \\c # d', valid: \"\\u00e4\", valid_fraction: 0.1, mode: packed, eod: 3, "
+    "document_mask: false,\n"
+    "  reset_positions: false, prefetch: 4}\n"
+    "device: {type: cpu, isa: avx2, workers: 3, memory: 1536, order_seed: 5}\n"
+    "host: {memory: 3GiB}\n"
+    "ckpt: {interval: 7, keep_last: 9, resume: never, at_end: false}\n"
+    "init: {from: x}\n"
+    "run: {dir: '~', stop_after: 4, hang_timeout: 90s}\n";
+
+TEST(the_changed_text_changes_everything)
+{
+    char before[MT_VALUE_TEXT], after[MT_VALUE_TEXT];
+    mt_config_defaults(&a);
+    CHECK_STR(parse(&b, changed), "");
+    for (int i = 0; i < MT_OPTION_COUNT; i++) {
+        const mt_option *o = &mt_options[i];
+        CHECK_INT(b.origin[i].from, MT_FROM_FILE);
+        if (o->type == MT_VALUE_GROUPS) continue;
+        if (!CHECK(strcmp(mt_value_text(o, &a, before), mt_value_text(o, &b, after)) != 0))
+            printf("  %s\n", o->key);
+    }
+}
+
+static void check_same_values(const mt_config *x, const mt_config *y)
+{
+    char before[MT_VALUE_TEXT], after[MT_VALUE_TEXT];
+    for (int i = 0; i < MT_OPTION_COUNT; i++) {
+        if (mt_options[i].type == MT_VALUE_GROUPS) continue;
+        CHECK_STR(mt_value_text(&mt_options[i], y, after), mt_value_text(&mt_options[i], x, before));
+    }
+    CHECK(x->optim_groups_count == y->optim_groups_count);
+    CHECK(!memcmp(x->optim_groups, y->optim_groups, sizeof x->optim_groups));
+}
+
+/* dump, load, dump: the same values, and from then on the same text. */
+TEST(dumps_load_again)
+{
+    for (int variant = 0; variant < 2; variant++) {
+        CHECK_STR(variant ? parse(&a, changed) : OVERRIDE(&a, "model.dim=64"), "");
+        char *first = dump(&a);
+        CHECK_STR(parse(&b, first), "");
+        check_same_values(&a, &b);
+        CHECK(mt_config_hash(&a) == mt_config_hash(&b));
+        char *second = dump(&b);
+        CHECK_STR(parse(&b, second), "");
+        char *third = dump(&b);
+        CHECK_STR(third, second);
+        free(first);
+        free(second);
+        free(third);
+    }
+}
+
+TEST(dump_names_origins)
+{
+    CHECK_STR(OVERRIDE(&a, "model.dim=64"), "");
+    char *text = dump(&a);
+    CHECK(strstr(text, "  vocab: 256                           # default\n") != NULL);
+    CHECK(strstr(text, "  dim: 64                              # command line\n") != NULL);
+    CHECK(strstr(text, "  v_head_dim: 64                       # from another option\n") != NULL);
+    free(text);
+    CHECK_STR(parse(&a, changed), "");
+    text = dump(&a);
+    CHECK(strstr(text, "  buffer_factor: 0.7                   # t.yaml:5\n") != NULL);
+    CHECK(strstr(text, "    - {match: \"\\\"x\\\\y*\\\"\", optimizer: adamw, lr_scale: 1, weight_decay: 0.3, "
+                       "optional: false}\n") != NULL);
+    free(text);
+}
+
+/* A file's name may hold what no comment may. */
+TEST(dump_of_a_file_with_an_odd_name)
+{
+    mt_err e = {0};
+    const char *text = "model.dim: 64\n", *name = "a\nb: c\xff\xe2\x80\xa8.yaml";
+    CHECK_INT(mt_config_parse(&a, name, text, strlen(text), &e), MT_OK);
+    char *out = dump(&a);
+    CHECK(strstr(out, "# a?b: c??.yaml:1\n") != NULL);
+    CHECK_STR(parse(&b, out), "");
+    free(out);
+}
+
+TEST(hash_covers_what_all_ranks_share)
+{
+    mt_config_defaults(&a);
+    uint64_t defaults = mt_config_hash(&a);
+    CHECK_STR(parse(&b, changed), "");
+    for (int i = 0; i < MT_OPTION_COUNT; i++) {
+        const mt_option *o = &mt_options[i];
+        mt_config_defaults(&a);
+        if (o->type == MT_VALUE_GROUPS)
+            a.optim_groups[1].lr_scale = 0.5;
+        else
+            memcpy((char *)&a + o->offset, (char *)&b + o->offset, o->size);
+        if (!CHECK((mt_config_hash(&a) != defaults) == o->same)) printf("  %s\n", o->key);
+    }
+}
+
+static const char *resume(void)
+{
+    static mt_err e;
+    e = (mt_err){0};
+    mt_status s = mt_config_resume_check(&a, &b, &e);
+    CHECK_INT(s, e.code);
+    return e.msg;
+}
+
+TEST(resume_refuses_what_is_fixed)
+{
+    mt_config other;
+    CHECK_STR(parse(&other, changed), "");
+    for (int i = 0; i < MT_OPTION_COUNT; i++) {
+        const mt_option *o = &mt_options[i];
+        mt_config_defaults(&a);
+        b = a;
+        if (o->type == MT_VALUE_GROUPS)
+            b.optim_groups_count--;
+        else
+            memcpy((char *)&b + o->offset, (char *)&other + o->offset, o->size);
+        const char *message = resume();
+        if (!CHECK((message[0] != 0) == o->fixed)) printf("  %s\n", o->key);
+        CHECK(message[0] == 0 || strstr(message, o->key));
+    }
+}
+
+TEST(resume_messages)
+{
+    CHECK_STR(OVERRIDE(&a, "train.seed=1"), "");
+    CHECK_STR(OVERRIDE(&b, "train.seed=2", "train.steps=2000"), "");
+    CHECK_STR(
+        resume(),
+        "can't resume: train.seed is 2 (command line), but the checkpoint's run has 1, and this may not "
+        "change within a run; set it back, or begin a new run.dir with init.from");
+    CHECK_STR(OVERRIDE(&b, "train.steps=2000", "optim.lr=1"), "");
+    CHECK_STR(resume(), "");
+    b = a;
+    b.optim_groups[2].lr_scale = 0.5;
+    CHECK_STR(resume(), "");
+    b.optim_groups[2].optimizer = MT_OPTIMIZER_MUON;
+    CHECK_STR(
+        resume(),
+        "can't resume: optimizer of entry 3 of optim.groups is muon (default), but the checkpoint's run "
+        "has adamw, and this may not change within a run; set it back, or begin a new run.dir with "
+        "init.from");
+    b.optim_groups_count = 2;
+    CHECK_STR(resume(),
+              "can't resume: the number of optim.groups is 2 (default), but the checkpoint's run has 6, and "
+              "this may not change within a run; set it back, or begin a new run.dir with init.from");
+}
+
+static char *document(bool markdown, const char *prefix, int *n)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    *n = mt_config_document(f, markdown, prefix);
+    fclose(f);
+    return text;
+}
+
+TEST(documentation_names_every_option)
+{
+    int n;
+    for (int markdown = 0; markdown < 2; markdown++) {
+        char *text = document(markdown, NULL, &n), key[80];
+        CHECK_INT(n, MT_OPTION_COUNT);
+        for (int i = 0; i < MT_OPTION_COUNT; i++) {
+            snprintf(key, sizeof key, markdown ? "\n| `%s` |" : "%s ", mt_options[i].key);
+            if (!CHECK(strstr(text, key) != NULL)) printf("  %s\n", key);
+        }
+        free(text);
+    }
+    char *text = document(false, "moe.", &n);
+    CHECK_INT(n, 1);
+    CHECK_STR(text, "moe.buffer_factor        FLOAT   1.25  of (0, 1024]\n"
+                    "    Rows of the receive buffer of an expert exchange, over the rows of a balanced load. "
+                    "What is past\n"
+                    "    it takes further rounds: nothing is dropped, and memory does not grow.\n");
+    free(text);
+    free(document(false, "nothing", &n));
+    CHECK_INT(n, 0);
+}
+
+static char *read_file(const char *path)
+{
+    FILE *f = fopen(path, "rb");
+    if (!f) return NULL;
+    char *text = calloc(1, 1 << 20);
+    CHECK(fread(text, 1, (1 << 20) - 1, f) > 0);
+    fclose(f);
+    return text;
+}
+
+TEST(options_md_is_up_to_date)
+{
+    char *committed = read_file("configs/OPTIONS.md");
+    if (!committed) SKIP("configs/OPTIONS.md is not seen from here: run from the repository's root");
+    int n;
+    char *written = document(true, NULL, &n);
+    if (!CHECK(!strcmp(committed, written)))
+        printf("  write it again: moetitan options --markdown > configs/OPTIONS.md\n");
+    free(committed);
+    free(written);
+}
+
+TEST(shipped_configurations_load)
+{
+    if (access("configs/quickstart.yaml", R_OK) != 0) SKIP("configs/ is not seen from here");
+    CHECK_STR(load(&a, "configs/quickstart.yaml", NULL), "");
+    CHECK_STR(a.run_dir, "runs/quickstart");
+    CHECK_STR(load(&a, "configs/models/jupiter-952b.yaml", NULL), "");
+    CHECK_STR(load(&a, "configs/jupiter-952b.yaml", NULL), "");
+    CHECK_INT(a.model_experts, 384);
+    CHECK_INT(a.train_seq_len, 65536);
+    mt_err e = {0};
+    CHECK_INT(mt_config_check_world(&a, 384, &e), MT_OK);
+}
+
+static char **words(const char *second)
+{
+    static const char *argv[2] = {"options"};
+    argv[1] = second;
+    return (char **)argv;
+}
+
+TEST(the_command_refuses_what_it_does_not_know)
+{
+    mt_err e = {0};
+    CHECK_INT(mt_cmd_options(2, words("--html"), &e), MT_CONFIG);
+    CHECK_STR(e.msg,
+              "options: unexpected '--html'; usage: moetitan options [--markdown] [KEY or its beginning]");
+    e = (mt_err){0};
+    CHECK_INT(mt_cmd_options(2, words("nosuch"), &e), MT_CONFIG);
+    CHECK_STR(e.msg, "options: no option begins with 'nosuch'; `moetitan options` lists all");
+}
+
+int main(void)
+{
+    RUN(the_changed_text_changes_everything);
+    RUN(dumps_load_again);
+    RUN(dump_names_origins);
+    RUN(dump_of_a_file_with_an_odd_name);
+    RUN(hash_covers_what_all_ranks_share);
+    RUN(resume_refuses_what_is_fixed);
+    RUN(resume_messages);
+    RUN(documentation_names_every_option);
+    RUN(options_md_is_up_to_date);
+    RUN(shipped_configurations_load);
+    RUN(the_command_refuses_what_it_does_not_know);
+    return DONE();
+}

@@ -1,0 +1,122 @@
+/* Options that follow others, and the rules between options. */
+#include "helper.h"
+
+static mt_config c;
+
+TEST(zeros_follow_other_options)
+{
+    CHECK_STR(OVERRIDE(&c, "model.head_dim=48"), "");
+    CHECK_INT(c.model_v_head_dim, 48);
+    CHECK_INT(c.model_rotary_dims, 48);
+    CHECK_INT(c.model_first_dense, c.model_layers);
+    CHECK_INT(c.origin[MT_OPTION_model_v_head_dim].from, MT_FROM_OTHER);
+    CHECK_STR(OVERRIDE(&c, "model.head_dim=48", "model.v_head_dim=32", "model.rotary_dims=16"), "");
+    CHECK_INT(c.model_v_head_dim, 32);
+    CHECK_INT(c.model_rotary_dims, 16);
+    CHECK_STR(OVERRIDE(&c, "model.experts=4", "model.top_k=2", "model.expert_ffn=8"), "");
+    CHECK_INT(c.model_first_dense, 0);
+}
+
+static const struct {
+    const char *text, *message;
+} refused[] = {
+    {"model.heads: 6\nmodel.kv_heads: 4\n",
+     "t.yaml:2:17: model.kv_heads: 4 does not divide model.heads, which is 6"},
+    {"model.heads: 2\n", "model.kv_heads (default): 4 does not divide model.heads, which is 2"},
+    {"model.rotary_dims: 7\n", "t.yaml:1:20: model.rotary_dims: 7 is odd: dimensions are rotated in pairs"},
+    {"model.head_dim: 7\n",
+     "model.rotary_dims (from another option): 7 is odd: dimensions are rotated in pairs"},
+    {"model.rotary_dims: 66\n",
+     "t.yaml:1:20: model.rotary_dims: 66 is more than model.head_dim, which is 64"},
+    {"model.first_dense: 5\n", "t.yaml:1:20: model.first_dense: 5 is more than model.layers, which is 4"},
+    {"model: {experts: 8, top_k: 2, expert_ffn: 8, first_dense: 4}\n",
+     "t.yaml:1:59: model.first_dense: all 4 layers are dense, so nothing uses model.experts: 8; lower one or "
+     "set "
+     "experts to 0"},
+    {"model.first_dense: 2\n",
+     "t.yaml:1:20: model.first_dense: 2 of 4 layers are dense and the rest have no experts: "
+     "set model.experts, or this to 0"},
+    {"model.experts: 8\n", "model.top_k (default): needs 1 or more, as model.experts is 8"},
+    {"model: {experts: 8, top_k: 9, expert_ffn: 8}\n",
+     "t.yaml:1:28: model.top_k: 9 is more than model.experts, which is 8"},
+    {"model.top_k: 2\n", "t.yaml:1:14: model.top_k: 2 is more than model.experts, which is 0"},
+    {"model: {experts: 8, top_k: 2}\n", "model.expert_ffn (default): needs 1 or more, as model.experts is 8"},
+    {"model.expert_ffn: 2\n",
+     "t.yaml:1:19: model.expert_ffn: 2, but model.experts is 0: set both or neither"},
+    {"model.shared_ffn: 2\n",
+     "t.yaml:1:19: model.shared_ffn: 2, but model.experts is 0: a shared expert stands beside routed ones"},
+    {"model.bias_rate: 0.1\n", "t.yaml:1:18: model.bias_rate: 0.1, but model.experts is 0"},
+    {"model: {experts: 64Ki, top_k: 2, expert_ffn: 1Mi, dim: 128Ki}\n",
+     "t.yaml:1:18: model.experts: the experts have more than 1e15 parameters: check model.layers, model.dim "
+     "and "
+     "model.expert_ffn"},
+    {"train: {seq_len: 1Mi, global_batch: 2Ki, micro_batch: 2Ki}\n",
+     "t.yaml:1:18: train.seq_len: 1048576 times train.micro_batch, which is 2048, is more than 1Gi tokens at "
+     "a time"},
+    {"train: {global_batch: 8, micro_batch: 3}\n",
+     "t.yaml:1:23: train.global_batch: 8 is no multiple of train.micro_batch, which is 3"},
+    {"mesh.ep: 2\n", "t.yaml:1:10: mesh.ep: 2, but model.experts is 0: set it to 1"},
+    {"model: {experts: 8, top_k: 2, expert_ffn: 8}\nmesh.ep: 3\n",
+     "t.yaml:2:10: mesh.ep: 3 does not divide model.experts, which is 8"},
+    {"train.steps: 50\n",
+     "optim.warmup_steps (default): 100 and the decay (optim.decay_ratio: 0.2) take more than "
+     "train.steps, which is 50"},
+    {"data.eod: 256\n", "t.yaml:1:11: data.eod: 256 is no token: model.vocab is 256"},
+    {"data.valid_fraction: 0\n",
+     "t.yaml:1:22: data.valid_fraction: 0 leaves nothing to validate on: set it, set "
+     "data.valid, or set train.eval_interval (100) to 0"},
+    {"run.dir: ''\n", "t.yaml:1:10: run.dir: is empty: name the folder the run writes to"},
+};
+
+TEST(rules)
+{
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        CHECK_STR(parse(&c, refused[i].text), refused[i].message);
+    CHECK_STR(OVERRIDE(&c, "model.kv_heads=3"),
+              "command line: model.kv_heads: 3 does not divide model.heads, which is 4");
+}
+
+/* Just inside of each rule. */
+TEST(limits_of_rules)
+{
+    CHECK_STR(OVERRIDE(&c, "train.steps=125"), "");
+    CHECK_STR(OVERRIDE(&c, "data.eod=255"), "");
+    CHECK_STR(OVERRIDE(&c, "data.valid_fraction=0", "train.eval_interval=0"), "");
+    CHECK_STR(OVERRIDE(&c, "data.valid_fraction=0", "data.valid=x"), "");
+    CHECK_STR(OVERRIDE(&c, "model.first_dense=4"), "");
+    CHECK_STR(OVERRIDE(&c, "model.experts=8", "model.top_k=8", "model.expert_ffn=1", "model.first_dense=3",
+                       "mesh.ep=8", "model.shared_ffn=1", "model.bias_rate=0.1"),
+              "");
+}
+
+static const char *world(int64_t n)
+{
+    static mt_err e;
+    e = (mt_err){0};
+    mt_status s = mt_config_check_world(&c, n, &e);
+    CHECK_INT(s, e.code);
+    return e.msg;
+}
+
+TEST(rules_of_the_world)
+{
+    CHECK_STR(OVERRIDE(&c, "train.global_batch=24", "train.micro_batch=2", "model.experts=8", "model.top_k=1",
+                       "model.expert_ffn=8", "mesh.ep=2", "mesh.replicas=2"),
+              "");
+    CHECK_STR(world(4), "");
+    CHECK_STR(world(12), "");
+    CHECK_STR(world(1), "command line: mesh.replicas: 2 does not divide the 1 ranks");
+    CHECK_STR(world(6), "command line: mesh.ep: 2 does not divide the 3 ranks of a replica");
+    CHECK_STR(
+        world(8),
+        "command line: train.global_batch: 24 is no multiple of train.micro_batch * ranks, which is 2 * 8");
+}
+
+int main(void)
+{
+    RUN(zeros_follow_other_options);
+    RUN(rules);
+    RUN(limits_of_rules);
+    RUN(rules_of_the_world);
+    return DONE();
+}
