@@ -1,0 +1,302 @@
+#include "data/loader.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+typedef struct source {
+    mt_index index;
+    mt_bins bins;
+} source;
+
+typedef enum job_state { JOB_FREE, JOB_QUEUED, JOB_RUNNING, JOB_DONE } job_state;
+
+typedef struct job {
+    job_state state;
+    uint64_t ticket; /* order of arrival */
+    int64_t rank, step;
+    mt_sample out;
+    int64_t n_labels;
+    mt_err err;
+} job;
+
+struct mt_loader {
+    mt_data_options o; /* its strings are not kept */
+    mt_sample_rules rules;
+    source train_file, valid_file;
+    mt_split train, valid;
+    int64_t n_micro;
+
+    pthread_mutex_t lock; /* guards all below */
+    pthread_cond_t queued, done;
+    pthread_t thread;
+    bool started, stop;
+    uint64_t tickets;
+    int64_t n_jobs;
+    job *jobs;
+};
+
+static mt_sample offset_sample(const mt_sample *s, int64_t by)
+{
+    return (mt_sample){s->tokens + by, s->labels + by, s->begin + by, s->pos + by};
+}
+
+int64_t mt_loader_n_micro(const mt_loader *l)
+{
+    return l->n_micro;
+}
+int64_t mt_loader_n_train(const mt_loader *l)
+{
+    return l->train.count;
+}
+int64_t mt_loader_n_valid(const mt_loader *l)
+{
+    return l->valid.count;
+}
+
+int64_t mt_loader_sample_number(const mt_loader *l, int64_t step, int64_t rank, int64_t micro, int64_t row)
+{
+    int64_t B = l->o.micro_batch;
+    return step * l->o.global_batch + (micro * l->o.n_ranks + rank) * B + row;
+}
+
+static mt_status check_sizes(const mt_split *split, mt_err *e)
+{
+    const mt_index *x = split->index;
+    const mt_bins *b = split->bins;
+    MT_TRY(mt_mapped_check(&x->idx_file, x->idx_path, e));
+    MT_TRY(mt_mapped_check(&x->bin_file, x->bin_path, e));
+    return b ? mt_mapped_check(&b->file, b->path, e) : MT_OK;
+}
+
+static mt_status fill(const mt_loader *l, job *j, mt_err *e)
+{
+    int64_t B = l->o.micro_batch, T = l->o.seq_len;
+    MT_TRY(check_sizes(&l->train, e));
+    for (int64_t m = 0; m < l->n_micro; m++)
+        for (int64_t row = 0; row < B; row++) {
+            int64_t number = mt_loader_sample_number(l, j->step, j->rank, m, row);
+            mt_sample out = offset_sample(&j->out, (m * B + row) * T);
+            MT_TRY(mt_sample_fill(&l->train, &l->rules, &out, &j->n_labels,
+                                  mt_split_shuffled(&l->train, l->o.seed, number), (int32_t)(row * T), e));
+        }
+    return MT_OK;
+}
+
+static job *oldest_queued(mt_loader *l)
+{
+    job *oldest = NULL;
+    for (int64_t i = 0; i < l->n_jobs; i++)
+        if (l->jobs[i].state == JOB_QUEUED && (!oldest || l->jobs[i].ticket < oldest->ticket))
+            oldest = &l->jobs[i];
+    return oldest;
+}
+
+static void *work(void *arg)
+{
+    mt_loader *l = arg;
+    pthread_mutex_lock(&l->lock);
+    while (!l->stop) {
+        job *j = oldest_queued(l);
+        if (!j) {
+            pthread_cond_wait(&l->queued, &l->lock);
+            continue;
+        }
+        j->state = JOB_RUNNING;
+        pthread_mutex_unlock(&l->lock);
+        mt_status s = fill(l, j, &j->err);
+        if (s != MT_OK) mt_err_while(&j->err, "reading the batch of step %" PRId64, j->step + 1);
+        pthread_mutex_lock(&l->lock);
+        j->state = JOB_DONE;
+        pthread_cond_broadcast(&l->done);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return NULL;
+}
+
+static mt_status check_options(const mt_data_options *o, mt_err *e)
+{
+    MT_REQUIRE(o->train && *o->train, e, MT_CONFIG, "data.train is not set: give the prefix of a token file");
+    MT_REQUIRE(o->seq_len >= 1 && o->micro_batch >= 1 && o->micro_batch <= INT32_MAX / o->seq_len, e,
+               MT_CONFIG,
+               "train.micro_batch %" PRId64 " x train.seq_len %" PRId64 " must be 1 to 2^31 - 1 tokens",
+               o->micro_batch, o->seq_len);
+    MT_REQUIRE(o->vocab >= 1 && o->vocab <= INT32_MAX, e, MT_CONFIG,
+               "model.vocab: %" PRId64 ", expected 1 to 2^31 - 1", o->vocab);
+    MT_REQUIRE(o->n_ranks >= 1 && o->local_ranks >= 1 && o->prefetch >= 1, e, MT_CONFIG,
+               "data: %" PRId64 " ranks, %" PRId64 " of them here, data.prefetch %" PRId64
+               ": each must be at least 1",
+               o->n_ranks, o->local_ranks, o->prefetch);
+    int64_t rows; /* of one micro-batch over all ranks */
+    MT_REQUIRE(!__builtin_mul_overflow(o->micro_batch, o->n_ranks, &rows) && o->global_batch >= rows &&
+                   o->global_batch % rows == 0,
+               e, MT_CONFIG,
+               "train.global_batch: %" PRId64 ", expected a multiple of train.micro_batch %" PRId64
+               " x %" PRId64 " ranks",
+               o->global_batch, o->micro_batch, o->n_ranks);
+    return MT_OK;
+}
+
+static mt_status open_source(source *s, const mt_data_options *o, const char *prefix, mt_err *e)
+{
+    MT_TRY(mt_index_open(&s->index, prefix, e));
+    return o->mode == MT_DATA_PACKED ? mt_bins_open(&s->bins, &s->index, prefix, o->seq_len, e) : MT_OK;
+}
+
+static mt_status open_splits(mt_loader *l, const mt_data_options *o, mt_err *e)
+{
+    bool separate = o->valid && *o->valid, packed = o->mode == MT_DATA_PACKED;
+    mt_split none;
+    MT_TRY(open_source(&l->train_file, o, o->train, e));
+    MT_TRY(mt_split_cut(&l->train, &l->valid, &l->train_file.index, packed ? &l->train_file.bins : NULL,
+                        &l->rules, separate ? 0 : o->valid_fraction, e));
+    if (!separate) return MT_OK;
+    MT_TRY(open_source(&l->valid_file, o, o->valid, e));
+    return mt_split_cut(&l->valid, &none, &l->valid_file.index, packed ? &l->valid_file.bins : NULL,
+                        &l->rules, 0, e);
+}
+
+static mt_status start(mt_loader *l, const mt_data_options *o, mt_err *e)
+{
+    l->n_jobs = o->local_ranks * o->prefetch;
+    l->jobs = calloc((size_t)l->n_jobs, sizeof *l->jobs);
+    MT_REQUIRE(l->jobs, e, MT_IO, "data: no memory for a queue of %" PRId64 " batches", l->n_jobs);
+    int why = pthread_create(&l->thread, NULL, work, l);
+    MT_REQUIRE(!why, e, MT_IO, "data: cannot start the loader's thread: %s", strerror(why));
+    l->started = true;
+    return MT_OK;
+}
+
+mt_status mt_loader_open(mt_loader **out, const mt_data_options *o, mt_err *e)
+{
+    *out = NULL;
+    MT_TRY(check_options(o, e));
+    mt_loader *l = calloc(1, sizeof *l);
+    MT_REQUIRE(l, e, MT_IO, "data: out of memory");
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_cond_init(&l->queued, NULL);
+    pthread_cond_init(&l->done, NULL);
+    l->o = *o;
+    l->o.train = l->o.valid = NULL;
+    l->n_micro = o->global_batch / (o->micro_batch * o->n_ranks);
+    l->rules = (mt_sample_rules){.seq_len = o->seq_len,
+                                 .vocab = o->vocab,
+                                 .eod = o->eod,
+                                 .document_mask = o->document_mask,
+                                 .reset_positions = o->reset_positions};
+    mt_status s = open_splits(l, o, e);
+    if (s == MT_OK) s = start(l, o, e);
+    if (s != MT_OK) {
+        mt_loader_close(l);
+        return s;
+    }
+    *out = l;
+    return MT_OK;
+}
+
+void mt_loader_close(mt_loader *l)
+{
+    if (!l) return;
+    if (l->started) {
+        pthread_mutex_lock(&l->lock);
+        l->stop = true;
+        pthread_cond_signal(&l->queued);
+        pthread_mutex_unlock(&l->lock);
+        pthread_join(l->thread, NULL);
+    }
+    mt_bins_close(&l->train_file.bins);
+    mt_bins_close(&l->valid_file.bins);
+    mt_index_close(&l->train_file.index);
+    mt_index_close(&l->valid_file.index);
+    pthread_cond_destroy(&l->queued);
+    pthread_cond_destroy(&l->done);
+    pthread_mutex_destroy(&l->lock);
+    free(l->jobs);
+    free(l);
+}
+
+static job *find_job(mt_loader *l, int64_t rank, int64_t step)
+{
+    for (int64_t i = 0; i < l->n_jobs; i++) {
+        job *j = &l->jobs[i];
+        if (j->state != JOB_FREE && j->rank == rank && j->step == step) return j;
+    }
+    return NULL;
+}
+
+mt_status mt_loader_prefetch(mt_loader *l, int64_t rank, int64_t step, const mt_sample *out, mt_err *e)
+{
+    MT_REQUIRE(rank >= 0 && rank < l->o.n_ranks && step >= 0, e, MT_INTERNAL,
+               "data: batch asked for rank %" PRId64 " of %" PRId64 ", step %" PRId64, rank, l->o.n_ranks,
+               step);
+    pthread_mutex_lock(&l->lock);
+    job *j = NULL;
+    for (int64_t i = 0; i < l->n_jobs && !j; i++)
+        if (l->jobs[i].state == JOB_FREE) j = &l->jobs[i];
+    if (j) {
+        *j = (job){.state = JOB_QUEUED, .ticket = l->tickets++, .rank = rank, .step = step, .out = *out};
+        pthread_cond_signal(&l->queued);
+    }
+    pthread_mutex_unlock(&l->lock);
+    MT_REQUIRE(j, e, MT_INTERNAL,
+               "data: %" PRId64 " batches are under way, no place for step %" PRId64 " of rank %" PRId64,
+               l->n_jobs, step, rank);
+    return MT_OK;
+}
+
+bool mt_loader_ready(mt_loader *l, int64_t rank, int64_t step)
+{
+    pthread_mutex_lock(&l->lock);
+    const job *j = find_job(l, rank, step);
+    bool ready = !j || j->state == JOB_DONE;
+    pthread_mutex_unlock(&l->lock);
+    return ready;
+}
+
+static double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+mt_status mt_loader_wait(mt_loader *l, int64_t rank, int64_t step, mt_batch_info *info, mt_err *e)
+{
+    double since = seconds_now();
+    *info = (mt_batch_info){0};
+    pthread_mutex_lock(&l->lock);
+    job *j = find_job(l, rank, step);
+    if (!j) {
+        pthread_mutex_unlock(&l->lock);
+        MT_FAIL(e, MT_INTERNAL,
+                "data: waiting for step %" PRId64 " of rank %" PRId64 ", which was not prefetched", step,
+                rank);
+    }
+    while (j->state != JOB_DONE) pthread_cond_wait(&l->done, &l->lock);
+    info->n_labels = j->n_labels;
+    mt_status s = j->err.code;
+    if (s != MT_OK) mt_err_set(e, s, "%s", j->err.msg);
+    j->state = JOB_FREE;
+    pthread_mutex_unlock(&l->lock);
+    info->waited_s = seconds_now() - since;
+    return s;
+}
+
+mt_status mt_loader_valid_batch(const mt_loader *l, int64_t first, const mt_sample *out, int64_t *n_labels,
+                                mt_err *e)
+{
+    int64_t T = l->o.seq_len;
+    *n_labels = 0;
+    if (l->valid.count) MT_TRY(check_sizes(&l->valid, e));
+    for (int64_t row = 0; row < l->o.micro_batch; row++) {
+        mt_sample sample = offset_sample(out, row * T);
+        int32_t base = (int32_t)(row * T);
+        if (first + row < l->valid.count)
+            MT_TRY(mt_sample_fill(&l->valid, &l->rules, &sample, n_labels, first + row, base, e));
+        else
+            mt_sample_pad(&l->rules, &sample, base);
+    }
+    return MT_OK;
+}

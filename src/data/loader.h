@@ -1,0 +1,71 @@
+/* loader.h: batches of token samples, prepared ahead by one thread, off the path of the step.
+ *
+ * The position in the data is one integer. Global sample number i of a run is sample i mod n of epoch i / n,
+ * n the samples of the training split. Optimizer step s (from 0) reads [s G, (s + 1) G); micro-batch m of
+ * rank r of R reads rows s G + m R B + r B + [0, B), B sequences a micro-batch. So what a step reads doesn't
+ * depend on R or B.
+ *
+ * One loader serves any number of ranks of its process; nothing is allocated after opening. Destinations are
+ * the caller's: four arrays of mt_loader_n_micro() x B T elements. In each micro-batch begin[] counts from
+ * its first token, as if its B samples were one sequence of B T tokens. */
+#ifndef MT_DATA_LOADER_H
+#define MT_DATA_LOADER_H
+#include "base/status.h"
+#include "data/sample.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum mt_data_mode { MT_DATA_WINDOWS, MT_DATA_PACKED } mt_data_mode;
+
+typedef struct mt_data_options {
+    const char *train;     /* prefix of .idx/.bin (and .pack when packed) */
+    const char *valid;     /* the same for validation; NULL or "": the last valid_fraction of `train` */
+    double valid_fraction; /* of the samples of `train`, [0, 1); ignored with `valid` */
+    mt_data_mode mode;
+    bool document_mask, reset_positions; /* see mt_sample_rules */
+    int64_t eod;                         /* -1: none */
+    int64_t seq_len;                     /* T */
+    int64_t micro_batch, global_batch;   /* B, G, in sequences; B R divides G */
+    int64_t vocab;
+    int64_t n_ranks;     /* R: data-parallel ranks of the whole job */
+    int64_t local_ranks; /* that this loader serves, at least 1 */
+    int64_t prefetch;    /* steps in preparation per rank, at least 1 */
+    uint64_t seed;       /* of the order of samples */
+} mt_data_options;
+
+typedef struct mt_loader mt_loader;
+
+/* What a filled batch reports: labels that are not -1, and how long mt_loader_wait blocked. */
+typedef struct mt_batch_info {
+    int64_t n_labels;
+    double waited_s;
+} mt_batch_info;
+
+/* Opens and validates the files and starts the thread. MT_CONFIG, MT_DATA or MT_IO. */
+MT_MUST_USE mt_status mt_loader_open(mt_loader **out, const mt_data_options *o, mt_err *e);
+/* Waits for the fills in progress, drops the queued ones. NULL is allowed. */
+void mt_loader_close(mt_loader *l);
+
+int64_t mt_loader_n_micro(const mt_loader *l); /* micro-batches of a step on each rank */
+int64_t mt_loader_n_train(const mt_loader *l); /* samples of an epoch */
+int64_t mt_loader_n_valid(const mt_loader *l); /* validation samples; 0: no validation */
+/* Global sample number of row `row` in [0, B). */
+int64_t mt_loader_sample_number(const mt_loader *l, int64_t step, int64_t rank, int64_t micro, int64_t row);
+
+/* Queues the filling of `out` with the batch of `step` for `rank`. `out` must stay untouched until the wait.
+ * MT_INTERNAL when `prefetch` batches of every local rank are under way already. */
+MT_MUST_USE mt_status mt_loader_prefetch(mt_loader *l, int64_t rank, int64_t step, const mt_sample *out,
+                                         mt_err *e);
+/* Whether waiting would return at once; for callers that may not block. */
+bool mt_loader_ready(mt_loader *l, int64_t rank, int64_t step);
+/* Blocks until the batch queued for (rank, step) is filled, and frees its place in the queue. The fill's
+ * failure is returned here: MT_DATA for an id outside the vocabulary or a file that has shrunk. */
+MT_MUST_USE mt_status mt_loader_wait(mt_loader *l, int64_t rank, int64_t step, mt_batch_info *info,
+                                     mt_err *e);
+
+/* Fills one micro-batch with validation samples [first, first + B), always in the same order, on the calling
+ * thread. Samples past the last are padding. */
+MT_MUST_USE mt_status mt_loader_valid_batch(const mt_loader *l, int64_t first, const mt_sample *out,
+                                            int64_t *n_labels, mt_err *e);
+#endif

@@ -1,0 +1,150 @@
+#include "data/index.h"
+#include "data/text.h"
+#include "files.h"
+
+static mt_text_counts counts;
+static mt_err e;
+
+static mt_status pack(const char *name, const char *text, int64_t bytes, mt_document_unit unit,
+                      const char *key, int64_t eod)
+{
+    const char *input = in_folder(name);
+    mt_text_options o = {.inputs = &input,
+                         .n_inputs = 1,
+                         .prefix = in_folder("out"),
+                         .jsonl_key = key,
+                         .unit = unit,
+                         .eod = eod};
+    unlink(in_folder("out.idx"));
+    put_file(input, text, bytes);
+    e = (mt_err){0};
+    return mt_text_pack(&o, &counts, &e);
+}
+
+/* The packed file holds exactly `want`, in which '|' ends a document and '$' is the id 256. */
+static void holds(const char *want)
+{
+    mt_index x;
+    int64_t at = 0, documents = 0;
+    e = (mt_err){0};
+    if (!CHECK_INT(mt_index_open(&x, in_folder("out"), &e), MT_OK)) return;
+    for (; *want; want++) {
+        if (*want == '|') {
+            CHECK_INT(mt_index_document_start(&x, ++documents), at);
+            continue;
+        }
+        int32_t id = -1;
+        CHECK_INT(mt_index_read(&x, &id, at++, 1, 257, &e), MT_OK);
+        CHECK_INT(id, *want == '$' ? 256 : (unsigned char)*want);
+    }
+    CHECK_INT(x.n_tokens, at);
+    CHECK_INT(x.n_documents, documents);
+    CHECK_INT(counts.tokens, at);
+    CHECK_INT(counts.documents, documents);
+    CHECK_INT(x.type, MT_TOKEN_U16);
+    mt_index_close(&x);
+}
+
+#define PACK(name, text, unit, key, eod) CHECK_INT(pack(name, text, sizeof(text) - 1, unit, key, eod), MT_OK)
+
+TEST(text_by_file_line_and_paragraph)
+{
+    PACK("a.txt", "one\n\n two\nthree\n \n\n\nfour", MT_DOCUMENT_FILE, NULL, -1);
+    holds("one\n\n two\nthree\n \n\n\nfour|");
+    CHECK_INT(counts.vocab, 256);
+    PACK("a.txt", "one\n\n two\r\nthree\n\n\nfour", MT_DOCUMENT_LINE, NULL, 256);
+    holds("one$| two$|three$|four$|");
+    CHECK_INT(counts.empty, 3);
+    CHECK_INT(counts.vocab, 257);
+    PACK("a.txt", "\n\none\n\n two\nthree\n \n\n\nfour", MT_DOCUMENT_BLANK, NULL, 256);
+    holds("one\n$| two\nthree\n$|four$|");
+    CHECK_INT(counts.empty, 0);
+    PACK("a.txt", "a\0\xff\n", MT_DOCUMENT_FILE, NULL, -1); /* any byte is a token */
+    CHECK_INT(counts.tokens, 4);
+}
+
+TEST(several_files_and_a_long_one)
+{
+    static char big[300000];
+    for (int i = 0; i < 300000; i++) big[i] = (char)(i * 31 % 251);
+    put_file(in_folder("big.txt"), big, sizeof big);
+    put_file(in_folder("small.jsonl"), "{\"text\":\"hi\"}\n", 14);
+    const char *inputs[] = {in_folder("big.txt"), in_folder("small.jsonl")};
+    mt_text_options o = {.inputs = inputs, .n_inputs = 2, .prefix = in_folder("out"), .eod = 0};
+    mt_index x;
+    int32_t id;
+    e = (mt_err){0};
+    CHECK_INT(mt_text_pack(&o, &counts, &e), MT_OK);
+    CHECK_INT(mt_index_open(&x, in_folder("out"), &e), MT_OK);
+    CHECK_INT(x.n_documents, 2);
+    CHECK_INT(mt_index_document_start(&x, 1), 300001);
+    int64_t wrong = 0;
+    for (int i = 0; i < 300000; i++)
+        wrong += mt_index_read(&x, &id, i, 1, 256, &e) != MT_OK || id != i * 31 % 251;
+    CHECK_INT(wrong, 0);
+    CHECK_INT(x.n_tokens, 300004);
+    mt_index_close(&x);
+}
+
+TEST(json_lines)
+{
+    PACK("a.jsonl", "{\"text\": \"one\\ntwo \\u00e9\"}\n\n{\"id\": 1, \"text\": \"\\\\u0000\"}", 0, NULL,
+         256);
+    holds("one\ntwo \xc3\xa9$|\\u0000$|");
+    PACK("a.txt", "{\"body\": \"x\", \"text\": \"y\"}\n{\"body\": \"\"}\n", 0, "body", -1);
+    holds("x|");
+    CHECK_INT(counts.empty, 1);
+}
+
+#define REFUSE(text, message)                                                                \
+    do {                                                                                     \
+        CHECK_INT(pack("a.jsonl", text, sizeof(text) - 1, 0, NULL, -1), MT_DATA);            \
+        if (!CHECK(strstr(e.msg, message))) printf("  %s\n", e.msg);                         \
+        CHECK(access(in_folder("out.idx"), F_OK) && access(in_folder("out.bin.tmp"), F_OK)); \
+    } while (0)
+
+TEST(bad_json_names_file_and_line)
+{
+    REFUSE("{\"text\": \"a\"}\n{\"text\": \"b\"\n", "a.jsonl:2:");
+    REFUSE("\n\n{\"text\": \"a\"} x\n", "a.jsonl:3:");
+    REFUSE("{\"text\": \"a\n\"}\n", "a.jsonl:1:");
+    REFUSE("{\"text\": 5}\n", "a.jsonl:1: no string under the key \"text\"");
+    REFUSE("{\"Text\": \"a\"}\n", "no string under the key \"text\"");
+    REFUSE("[\"text\"]\n", "no string under the key");
+    REFUSE("{\"text\": \"a\\u0000b\"}\n", "NUL");
+    REFUSE("{\"text\": \"a\0b\"}\n", "a.jsonl:1: holds a NUL");
+    REFUSE("", "hold no text");
+    REFUSE("{\"text\": \"\"}\n", "hold no text");
+    static char deep[5000];
+    memset(deep, '[', sizeof deep);
+    CHECK_INT(pack("a.jsonl", deep, sizeof deep, 0, NULL, -1), MT_DATA);
+}
+
+TEST(files_that_are_not_there)
+{
+    const char *input = in_folder("none.txt");
+    mt_text_options o = {.inputs = &input, .n_inputs = 1, .prefix = in_folder("out"), .eod = -1};
+    e = (mt_err){0};
+    CHECK_INT(mt_text_pack(&o, &counts, &e), MT_DATA);
+    CHECK(strstr(e.msg, "none.txt: cannot open"));
+    input = temporary_folder();
+    e = (mt_err){0};
+    CHECK_INT(mt_text_pack(&o, &counts, &e), MT_IO);
+    o.prefix = in_folder("no/such/out");
+    e = (mt_err){0};
+    CHECK_INT(mt_text_pack(&o, &counts, &e), MT_IO);
+    o.eod = -2;
+    e = (mt_err){0};
+    CHECK_INT(mt_text_pack(&o, &counts, &e), MT_CONFIG);
+}
+
+int main(void)
+{
+    RUN(text_by_file_line_and_paragraph);
+    RUN(several_files_and_a_long_one);
+    RUN(json_lines);
+    RUN(bad_json_names_file_and_line);
+    RUN(files_that_are_not_there);
+    remove_temporary_folder();
+    return DONE();
+}
