@@ -1,0 +1,68 @@
+/* cpu.c: the device's functions: they write nodes into the rank's ring. */
+#include <string.h>
+
+#include "device/cpu/exec_watch.h"
+
+/* Positions count on over restarts in the executor: a stream whose count begins again was restarted. Events are of the
+ * present count, and a stream that has one has been seen since its restart. */
+static int64_t position(struct mt_exec_rank *r, const struct mt_stream *s)
+{
+    if (s->seq <= r->last[s->id]) r->base[s->id] += r->last[s->id];
+    r->last[s->id] = s->seq;
+    return r->base[s->id] + s->seq;
+}
+
+/* A collective's source is read through the table of all members' sources, which fills as they arrive. */
+static void join_group(struct mt_node *n, struct mt_stream *s)
+{
+    struct mt_group *g = s->ctx->group[n->call.scalar[0].i];
+    MT_ASSERT(g);
+    n->meet = &g->meet[s->id];
+    n->members = g->n;
+    n->member = mt_group_member(g, s->ctx->rank);
+    MT_ASSERT(n->member >= 0);
+    n->src = n->call.arg[1];
+    n->call.arg[1] = n->meet->src;
+    n->call.dim['R' - 'A'] = n->members;
+    n->call.dim['I' - 'A'] = n->member;
+}
+
+static void cpu_enqueue(struct mt_stream *s, struct mt_call *c, const mt_view *v)
+{
+    struct mt_exec_rank *r = s->ctx->exec;
+    const struct mt_op_info *f = &mt_op_info[c->op];
+    struct mt_node *n = mt_host_node(r);
+    for (int i = 0; i < f->n_args; i++) c->arg[i] = mt_address(s->ctx, v[i]);
+    n->call = *c;
+    n->stream = (uint8_t)s->id;
+    n->seq = position(r, s);
+    if (f->kind == MT_COMM) join_group(n, s);
+    if (!MT_WATCH && !r->exec->o.poison) n->parts = n->left = mt_cpu_parts(&n->call);
+    mt_host_push(r, n);
+}
+
+static void cpu_wait(struct mt_stream *s, mt_event ev)
+{
+    struct mt_exec_rank *r = s->ctx->exec;
+    struct mt_node *n = mt_host_node(r);
+    n->wait = true;
+    n->stream = (uint8_t)s->id;
+    n->seq = position(r, s);
+    n->ev = (mt_event){ev.stream, r->base[ev.stream] + ev.seq};
+    mt_host_push(r, n);
+}
+
+/* The read_back in front of this is a place in the stream; when it is reached, the copy happens here, in host code. */
+static void cpu_host_read(struct mt_stream *s, enum mt_read_kind kind, int64_t index, mt_view src, void *dst)
+{
+    struct mt_exec_rank *r = s->ctx->exec;
+    if (s->ctx->tape && kind == MT_READ_COUNTS) {
+        memcpy(dst, s->ctx->tape + index * src.bytes, (size_t)src.bytes);
+        return;
+    }
+    r->want = (mt_event){s->id, r->base[s->id] + s->seq};
+    mt_host_park(r, MT_HOST_READ);
+    mt_watch_host_read(r, r->want);
+    memcpy(dst, mt_address(s->ctx, src), (size_t)src.bytes);
+}
+const struct mt_device_ops mt_device_cpu = {"cpu", cpu_enqueue, cpu_wait, cpu_host_read};

@@ -1,0 +1,103 @@
+/* exec_core.h: what the executor's files share.
+ *
+ * exec.c: opening, workers, a run. exec_ready.c: the list of ready work. exec_queue.c: rings, streams, collectives.
+ * exec_host.c: host code. exec_watch.c: what ThreadSanitizer builds do on top. cpu.c: the device's functions.
+ *
+ * One lock guards ready list and queues; it is held for a few instructions per operation, never while one runs. A node
+ * belongs to its rank's host code until published, then to the lock, and to the workers that run it. */
+#ifndef MT_DEVICE_CPU_EXEC_CORE_H
+#define MT_DEVICE_CPU_EXEC_CORE_H
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "device/cpu/exec.h"
+#include "device/cpu/fiber.h"
+#include "device/group.h"
+
+struct mt_node {
+    struct mt_call call;
+    uint8_t stream;
+    bool wait, done;
+    int32_t next;        /* of its stream's queue, as a ring index; -1: last */
+    int32_t parts, left; /* not finished */
+    int64_t seq;         /* in its stream, since opening */
+    mt_event ev;         /* wait: the same */
+    struct mt_meeting *meet;
+    int32_t member, members;
+    void *src; /* collective: what this member contributes */
+};
+
+struct mt_queue {
+    int32_t first, last; /* ring indices, -1: empty */
+    bool busy;           /* the first one is running or parked in a collective */
+    int64_t done;        /* position reached */
+};
+
+enum mt_host_state { MT_HOST_RUN, MT_HOST_READ, MT_HOST_SPACE, MT_HOST_ENDED };
+
+/* A ready piece of work: host code of a rank, or the parts of a node that nobody has taken. */
+struct mt_item {
+    struct mt_exec_rank *rank;
+    struct mt_node *node; /* NULL: host code */
+    int32_t part;         /* next one */
+};
+
+struct mt_exec_rank {
+    struct mt_exec *exec;
+    struct mt_ctx *ctx;
+    void *arg;
+    struct mt_node *ring;
+    uint32_t mask, head, published, tail, limit; /* retired, published, written, may be written up to */
+    struct mt_queue queue[MT_N_STREAMS];
+    int64_t base[MT_N_STREAMS], last[MT_N_STREAMS]; /* host code: positions before the last restart, last one seen */
+    enum mt_host_state host, park; /* under the lock; what host code asked for */
+    mt_event want;
+    struct mt_fiber fiber;
+    struct mt_watch *watch; /* ThreadSanitizer builds */
+};
+
+struct mt_exec {
+    struct mt_exec_options o;
+    const struct mt_cpu_dev *dev;
+    int n;
+    struct mt_exec_rank *rank;
+    pthread_mutex_t mu;
+    pthread_cond_t work, idle;
+    struct mt_worker *worker;
+    int n_workers; /* started */
+    struct mt_item *items;
+    int64_t n_items, ops, live, picks;
+    int ended, running, sleeping, spinning;
+    bool stop, stuck, spin;
+    atomic_bool ready; /* there was work when the lock was last released */
+    void (*host)(struct mt_ctx *, void *);
+};
+
+struct mt_worker {
+    struct mt_exec *exec;
+    pthread_t thread;
+    int index;
+    void *scratch;
+};
+
+/* exec_ready.c, under the lock */
+void mt_ready_push(struct mt_exec *e, struct mt_exec_rank *r, struct mt_node *n);
+struct mt_item mt_ready_take(struct mt_exec *e);
+
+/* exec_queue.c, under the lock */
+void mt_queue_publish(struct mt_exec_rank *r);
+void mt_queue_part_done(struct mt_exec_rank *r, struct mt_node *n);
+
+/* exec_host.c */
+mt_status mt_host_open(struct mt_exec_rank *r, mt_err *e);
+void mt_host_park(struct mt_exec_rank *r, enum mt_host_state why); /* from host code; returns when it may go on */
+void mt_host_wake(struct mt_exec_rank *r);                         /* under the lock */
+void mt_host_left(struct mt_exec_rank *r);                         /* under the lock, when a worker is back from it */
+struct mt_node *mt_host_node(struct mt_exec_rank *r);              /* a free node, to be filled and pushed */
+void mt_host_push(struct mt_exec_rank *r, struct mt_node *n);      /* the node just got */
+
+/* exec.c */
+void mt_exec_lock(struct mt_exec *e);
+void mt_exec_unlock(struct mt_exec *e); /* and calls workers if there is work */
+void mt_exec_part(const struct mt_exec *e, struct mt_node *n, int part, void *scratch);
+#endif

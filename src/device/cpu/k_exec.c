@@ -1,0 +1,55 @@
+/* k_exec.c: kernels of the operations that the executor has a part in.
+ *
+ * fresh runs only in debugging; read_back is a place in its stream, behind which host code copies; a collective has its
+ * members bound to R, itself to I, and as source a table of the members' sources. The table belongs to the executor,
+ * which ThreadSanitizer must not look at from a stream; the copies it sees. */
+#include <string.h>
+
+#include "device/cpu/exec_watch.h"
+
+void mt_cpu_fresh(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
+{
+    (void)scratch, (void)dev;
+    int64_t first, last;
+    mt_share(c->bytes[0], 4096, part, parts, &first, &last);
+    memset((char *)MT_ARGS(fresh, c)->x + first, 0xff, (size_t)(last - first));
+}
+
+void mt_cpu_read_back(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
+{
+    (void)c, (void)part, (void)parts, (void)scratch, (void)dev;
+}
+
+static void copy_share(char *dst, const char *src, int64_t bytes, int part, int parts)
+{
+    int64_t first, last;
+    mt_share(bytes, 4096, part, parts, &first, &last);
+    if (last > first) memcpy(dst + first, src + first, (size_t)(last - first));
+}
+
+/* Every member's piece goes to its place in the whole. */
+MT_UNWATCHED void mt_cpu_gather(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
+{
+    (void)scratch, (void)dev;
+    const struct mt_args_gather *a = MT_ARGS(gather, c);
+    const struct mt_scalars_gather *s = MT_SCALARS(gather, c);
+    int64_t n = mt_dim(c, 'R');
+    void *const *src = a->src;
+    for (int64_t p = 0; p < n; p++) {
+        int64_t from = mt_piece(s->units, s->unit, n, p), to = mt_piece(s->units, s->unit, n, p + 1);
+        copy_share((char *)a->dst + from, src[p], to - from, part, parts);
+    }
+}
+
+/* This member's piece of every member's whole, one after another, mt_piece_stride apart. */
+MT_UNWATCHED void mt_cpu_scatter(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
+{
+    (void)scratch, (void)dev;
+    const struct mt_args_scatter *a = MT_ARGS(scatter, c);
+    const struct mt_scalars_scatter *s = MT_SCALARS(scatter, c);
+    int64_t n = mt_dim(c, 'R'), me = mt_dim(c, 'I'), stride = mt_piece_stride(s->units, s->unit, n);
+    int64_t from = mt_piece(s->units, s->unit, n, me), to = mt_piece(s->units, s->unit, n, me + 1);
+    void *const *src = a->src;
+    for (int64_t p = 0; p < n; p++)
+        copy_share((char *)a->staging + p * stride, (const char *)src[p] + from, to - from, part, parts);
+}

@@ -1,0 +1,56 @@
+/* k_memory.c: filling, copying and casting of whole buffers. */
+#include <string.h>
+
+#include "device/cpu/kernels.h"
+#include "device/cpu/vec.h"
+
+enum { GRAIN = 4096 };
+
+void mt_cpu_fill0(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
+{
+    (void)scratch, (void)dev;
+    int64_t lo, hi;
+    mt_share(c->bytes[0], GRAIN, part, parts, &lo, &hi);
+    if (hi > lo) memset((char *)MT_ARGS(fill0, c)->x + lo, 0, (size_t)(hi - lo));
+}
+
+MT_VEC void mt_cpu_fill_f32(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
+{
+    (void)scratch, (void)dev;
+    const struct mt_scalars_fill_f32 *s = MT_SCALARS(fill_f32, c);
+    float *x = MT_ARGS(fill_f32, c)->x, value = (float)s->value;
+    int64_t lo, hi;
+    mt_share(c->bytes[0] / 4, GRAIN, part, parts, &lo, &hi);
+    for (int64_t i = lo; i < hi; i++) x[i] = value;
+}
+
+static void copy(const struct mt_call *c, int part, int parts)
+{
+    int64_t lo, hi;
+    mt_share(c->bytes[0], GRAIN, part, parts, &lo, &hi);
+    if (hi > lo) memcpy((char *)c->arg[0] + lo, (const char *)c->arg[1] + lo, (size_t)(hi - lo));
+}
+
+void mt_cpu_copy_h2d(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
+{
+    (void)scratch, (void)dev;
+    copy(c, part, parts);
+}
+
+void mt_cpu_copy_d2h(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
+{
+    (void)scratch, (void)dev;
+    copy(c, part, parts);
+}
+
+MT_VEC void mt_cpu_weight_cast(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
+{
+    (void)scratch, (void)dev;
+    const struct mt_args_weight_cast *a = MT_ARGS(weight_cast, c);
+    const float *master = a->master;
+    int64_t lo, hi;
+    mt_share(c->bytes[1] / 4, GRAIN, part, parts, &lo, &hi);
+    if (hi <= lo) return;
+    if (c->dtype == MT_F32) memcpy((float *)a->w + lo, master + lo, (size_t)(hi - lo) * 4);
+    else mt_vec_put(a->w, c->dtype, lo, master + lo, hi - lo);
+}

@@ -1,0 +1,81 @@
+#include "device/device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/record.h"
+
+void mt_ctx_init(struct mt_ctx *c, int rank, int world, const struct mt_device_ops *dev, const struct mt_ledger *g)
+{
+    *c = (struct mt_ctx){.rank = rank, .world = world, .dev = dev, .ledger = g, .skip_wait = -1};
+    for (int s = 0; s < MT_N_STREAMS; s++) c->stream[s] = (struct mt_stream){.ctx = c, .id = s};
+}
+
+void mt_streams_restart(struct mt_ctx *c)
+{
+    for (int s = 0; s < MT_N_STREAMS; s++) c->stream[s].seq = 0;
+    c->n_waits = 0;
+    c->round = 0;
+}
+
+void *mt_address(const struct mt_ctx *c, mt_view v)
+{
+    if (!mt_view_given(v)) return NULL;
+    const struct mt_row *r = &c->ledger->row[v.row];
+    return c->arena[r->arena] + r->off + v.off;
+}
+
+/* A call that does not fit is a bug of the schedule: no rank can go on, so the program ends here. */
+static void __attribute__((noreturn, cold)) call_refused(const struct mt_stream *s, const char *why)
+{
+    fprintf(stderr, "moetitan: internal error: rank %d, stream %d, operation %lld: %s\n", s->ctx->rank, s->id,
+            (long long)s->seq + 1, why);
+    fflush(stderr);
+    exit(MT_INTERNAL);
+}
+
+static void check_bounds(const struct mt_stream *s, enum mt_op op, const mt_view *v)
+{
+    const struct mt_op_info *f = &mt_op_info[op];
+    const struct mt_ledger *g = s->ctx->ledger;
+    for (int i = 0; i < f->n_args; i++) {
+        if (!mt_view_given(v[i])) continue;
+        bool known = v[i].row < g->n;
+        if (known && v[i].off >= 0 && v[i].bytes >= 0 && v[i].off + v[i].bytes <= g->row[v[i].row].bytes) continue;
+        char msg[256];
+        snprintf(msg, sizeof msg, "%s: argument %s is bytes [%lld, %lld) of row %d, %s, of %lld bytes", f->name,
+                 f->arg[i].name, (long long)v[i].off, (long long)(v[i].off + v[i].bytes), v[i].row,
+                 known ? g->row[v[i].row].name : "not in the ledger", known ? (long long)g->row[v[i].row].bytes : 0LL);
+        call_refused(s, msg);
+    }
+}
+
+void mt_enqueue(struct mt_stream *s, enum mt_op op, const mt_view *v, const union mt_scalar *scalars)
+{
+    struct mt_ctx *ctx = s->ctx;
+    struct mt_call c = {0};
+    char msg[256];
+    const char *why = mt_op_bind(op, v, &c, msg);
+    if (why) call_refused(s, why);
+    check_bounds(s, op, v);
+    memcpy(c.scalar, scalars, sizeof c.scalar);
+    s->seq++;
+    if (ctx->recording) mt_record_op(ctx->recording, s, &c, v, ctx->ledger);
+    ctx->dev->enqueue(s, &c, v);
+}
+
+void mt_stream_wait(struct mt_stream *s, mt_event ev)
+{
+    struct mt_ctx *ctx = s->ctx;
+    if (ctx->n_waits++ == ctx->skip_wait || ev.seq == 0) return;
+    s->seq++;
+    if (ctx->recording) mt_record_wait(ctx->recording, s, ev);
+    ctx->dev->wait(s, ev);
+}
+
+void mt_host_read(struct mt_stream *s, enum mt_read_kind kind, int64_t index, mt_view src, void *dst)
+{
+    mt_read_back(s, src, kind, index);
+    s->ctx->dev->host_read(s, kind, index, src, dst);
+}

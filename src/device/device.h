@@ -1,0 +1,90 @@
+/* device.h: a rank's streams on an abstract device.
+ *
+ * A step enqueues operations on named streams; what happens then is the device's business: `cpu` queues them for its
+ * executor, `sim` counts and records. Host code reads device values only through mt_host_read, and nothing else of a step
+ * depends on data. Events are values: a position in a stream. */
+#ifndef MT_DEVICE_DEVICE_H
+#define MT_DEVICE_DEVICE_H
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "device/ledger.h"
+#include "device/op.h"
+
+enum mt_stream_id { MT_COMPUTE, MT_GATHER, MT_REDUCE, MT_D2H, MT_H2D, MT_N_STREAMS };
+enum mt_read_kind { MT_READ_COUNTS, MT_READ_NORM, MT_READ_LOSS, MT_READ_STATE, MT_N_READ_KINDS };
+
+typedef struct mt_event {
+    int32_t stream;
+    int64_t seq; /* 0: nothing to wait for */
+} mt_event;
+
+struct mt_recording;
+struct mt_ctx;
+struct mt_group;
+
+struct mt_stream {
+    struct mt_ctx *ctx;
+    int32_t id;
+    int64_t seq; /* of the last operation enqueued since mt_streams_restart */
+};
+
+struct mt_device_ops {
+    const char *name;
+    /* c is complete but for the pointers; the device resolves them from the views. Both are copied. */
+    void (*enqueue)(struct mt_stream *s, struct mt_call *c, const mt_view *v);
+    void (*wait)(struct mt_stream *s, mt_event ev);
+    /* Copies src to dst (host memory of the caller, src.bytes) when everything enqueued on s is done; returns then. */
+    void (*host_read)(struct mt_stream *s, enum mt_read_kind kind, int64_t index, mt_view src, void *dst);
+};
+
+enum { MT_MAX_GROUPS = 8 };
+
+/* One rank's view of its device. A plain struct: 384 of them live in one process. */
+struct mt_ctx {
+    int rank, world;
+    const struct mt_device_ops *dev;
+    struct mt_stream stream[MT_N_STREAMS];
+    const struct mt_ledger *ledger;
+    char *arena[MT_N_ARENAS];             /* borrowed; NULL on sim */
+    struct mt_group *group[MT_MAX_GROUPS]; /* rendezvous of the communicators (device/group.h); borrowed */
+    struct mt_recording *recording;       /* NULL: not recording; borrowed */
+    void *exec;                           /* the cpu executor's part of this rank */
+    mt_err err;                           /* sticky: the first operation that failed */
+    int round;                            /* dispatch round being enqueued, for the record */
+    /* Tests. skip_wait: leave out the n-th wait of a step (-1: none). tape: answers to host reads of kind COUNTS,
+     * returned without waiting; one src.bytes block an index. */
+    int64_t n_waits, skip_wait;
+    const char *tape;
+    /* sim: answers a host read; NULL: zeros. */
+    void (*answer)(void *arg, enum mt_read_kind kind, int64_t index, mt_view src, void *dst);
+    void *answer_arg;
+};
+void mt_ctx_init(struct mt_ctx *c, int rank, int world, const struct mt_device_ops *dev, const struct mt_ledger *g);
+
+/* Positions count from 1 again: called when every stream is empty, at the start of a step. */
+void mt_streams_restart(struct mt_ctx *c);
+static inline mt_event mt_event_record(const struct mt_stream *s) { return (mt_event){s->id, s->seq}; }
+void mt_stream_wait(struct mt_stream *s, mt_event ev);
+/* index distinguishes reads of one kind within a step, in the order of the program. */
+void mt_host_read(struct mt_stream *s, enum mt_read_kind kind, int64_t index, mt_view src, void *dst);
+/* Address of a view, for set-up and tests; not while operations run. */
+void *mt_address(const struct mt_ctx *c, mt_view v);
+
+/* A buffer that one stream fills and another uses: its two waits stay together. The filler calls mt_lease_fill before
+ * writing (waits until the last use is over) and mt_lease_filled after; the user mt_lease_use and mt_lease_done. */
+struct mt_lease {
+    mt_view view;
+    mt_event ready, used;
+};
+static inline void mt_lease_fill(struct mt_stream *s, const struct mt_lease *l) { mt_stream_wait(s, l->used); }
+static inline void mt_lease_filled(const struct mt_stream *s, struct mt_lease *l) { l->ready = mt_event_record(s); }
+static inline void mt_lease_use(struct mt_stream *s, const struct mt_lease *l) { mt_stream_wait(s, l->ready); }
+static inline void mt_lease_done(const struct mt_stream *s, struct mt_lease *l) { l->used = mt_event_record(s); }
+
+/* Piece i of n: runs of `unit` bytes, `units` of them, cut evenly. */
+static inline int64_t mt_piece(int64_t units, int64_t unit, int64_t n, int64_t i) { return units * i / n * unit; }
+
+extern const struct mt_device_ops mt_device_cpu, mt_device_sim;
+#endif

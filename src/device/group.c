@@ -1,0 +1,46 @@
+#include "device/group.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+mt_status mt_group_open(struct mt_group **group, const int *ranks, int n, mt_err *e)
+{
+    struct mt_group *g = calloc(1, sizeof *g);
+    bool ok = g && (g->rank = calloc((size_t)n, sizeof *g->rank));
+    for (int s = 0; ok && s < MT_N_STREAMS; s++) {
+        g->meet[s].at = calloc((size_t)n, sizeof *g->meet[s].at);
+        g->meet[s].src = calloc((size_t)n, sizeof *g->meet[s].src);
+        ok = g->meet[s].at && g->meet[s].src;
+    }
+    if (!ok) {
+        mt_group_close(g);
+        MT_FAIL(e, MT_IO, "opening a group of %d ranks: out of memory", n);
+    }
+    g->n = n;
+    memcpy(g->rank, ranks, (size_t)n * sizeof *ranks);
+    for (int i = 1; i < n; i++) MT_ASSERT(ranks[i] > ranks[i - 1]);
+    *group = g;
+    return MT_OK;
+}
+
+void mt_group_close(struct mt_group *g)
+{
+    if (!g) return;
+    for (int s = 0; s < MT_N_STREAMS; s++) {
+        free(g->meet[s].at);
+        free(g->meet[s].src);
+    }
+    free(g->rank);
+    free(g);
+}
+
+int mt_group_member(const struct mt_group *g, int rank)
+{
+    int lo = 0, hi = g->n;
+    while (lo < hi) {
+        int mid = (lo + hi) / 2;
+        if (g->rank[mid] < rank) lo = mid + 1;
+        else hi = mid;
+    }
+    return lo < g->n && g->rank[lo] == rank ? lo : -1;
+}

@@ -1,0 +1,36 @@
+/* group.h: the ranks of a collective inside one process, and where they meet.
+ *
+ * A collective that a member's stream has reached arrives and parks: nothing waits or polls. The last arrival makes one
+ * ready piece of work a member, in which it pulls its pieces from the others; all complete when all have pulled, so a
+ * buffer is free for its owner when its own collective is done. Each stream has its own meeting, whose order is the
+ * order of the program on every rank. A group of one goes the same way. */
+#ifndef MT_DEVICE_GROUP_H
+#define MT_DEVICE_GROUP_H
+#include "base/status.h"
+#include "device/device.h"
+
+enum { MT_GROUP_WORLD };
+
+struct mt_member {
+    void *rank, *node; /* the executor's */
+};
+struct mt_meeting {
+    int arrived, pulled;
+    struct mt_member *at; /* by member */
+    void **src;           /* by member: what it contributes */
+    char sync[2];         /* names of "all have arrived" and "all have pulled" for ThreadSanitizer */
+};
+struct mt_group {
+    int n;
+    int *rank; /* ascending */
+    struct mt_meeting meet[MT_N_STREAMS];
+};
+/* ranks: ascending, n of them; copied. IO: no memory. */
+MT_MUST_USE mt_status mt_group_open(struct mt_group **group, const int *ranks, int n, mt_err *e);
+void mt_group_close(struct mt_group *group); /* NULL is fine */
+/* Index of a rank in the group, -1 if it is no member. */
+int mt_group_member(const struct mt_group *group, int rank);
+
+/* Bytes from piece to piece in what a scatter delivers: the largest piece, so that all ranks share one layout. */
+static inline int64_t mt_piece_stride(int64_t units, int64_t unit, int64_t n) { return (units + n - 1) / n * unit; }
+#endif

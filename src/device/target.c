@@ -1,0 +1,55 @@
+#include "device/target.h"
+
+#include "device/ledger.h"
+
+enum { PANEL = 32, ALIGN = 64 };
+/* bf16 operands come in pairs (dot products of two), for tiles in groups of 32; tiles also load rows at their own
+ * stride, which is slow at multiples of the page of a cache's set: hence the padding. */
+static const struct mt_target cpu_target[MT_N_ISAS] = {
+    [MT_ISA_SCALAR] = {"cpu/scalar", ALIGN, PANEL, 1, 2, 0},
+    [MT_ISA_NEON] = {"cpu/neon", ALIGN, PANEL, 1, 2, 0},
+    [MT_ISA_AVX2] = {"cpu/avx2", ALIGN, PANEL, 1, 2, 0},
+    [MT_ISA_AVX512] = {"cpu/avx512", ALIGN, PANEL, 1, 2, 0},
+    [MT_ISA_AVX512_BF16] = {"cpu/avx512-bf16", ALIGN, PANEL, 1, 2, 0},
+    [MT_ISA_AMX_BF16] = {"cpu/amx-bf16", ALIGN, PANEL, 1, 32, 64},
+};
+
+const struct mt_target *mt_target_cpu(enum mt_isa isa)
+{
+    MT_ASSERT(isa >= 0 && isa < MT_N_ISAS);
+    return &cpu_target[isa];
+}
+
+/* 256 bytes: what cudaMalloc aligns to, and more than any vector access or matrix copy asks for. */
+const struct mt_target *mt_target_cuda(void)
+{
+    static const struct mt_target cuda = {"cuda/sm90", 256, 1, 1, 1, 0};
+    return &cuda;
+}
+
+static int64_t round_up(int64_t x, int64_t m)
+{
+    return (x + m - 1) / m * m;
+}
+int64_t mt_packed_bytes(const struct mt_target *t, mt_dtype d, enum mt_format f, int64_t o, int64_t i)
+{
+    MT_ASSERT(f != MT_ROWS && (d == MT_F32 || d == MT_BF16));
+    int64_t k = d == MT_F32 ? t->k_align_f32 : t->k_align_bf16;
+    int64_t outputs = f == MT_PACKED_NT ? o : i, inputs = f == MT_PACKED_NT ? i : o;
+    return round_up(outputs, t->panel) * round_up(inputs, k) * mt_dtype_bytes(d);
+}
+
+mt_view mt_packed_view(const struct mt_target *t, int32_t row, mt_dtype d, enum mt_format f, int64_t off, int64_t o,
+                       int64_t i)
+{
+    int64_t bytes = mt_packed_bytes(t, d, f, o, i);
+    return (mt_view){.row = row,
+                     .dtype = (uint8_t)d,
+                     .nd = 2,
+                     .format = (uint8_t)f,
+                     .off = off,
+                     .bytes = bytes,
+                     .dim = {o, i},
+                     .ld = i,
+                     .stride = bytes};
+}
