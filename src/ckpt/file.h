@@ -1,0 +1,35 @@
+/* file.h: whole files, safely: written with fsync, read through mmap, folders listed and removed. */
+#ifndef MT_CKPT_FILE_H
+#define MT_CKPT_FILE_H
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+/* A file being written: every byte passes through the checksum. */
+struct mt_out {
+    int fd;
+    int64_t bytes;
+    void *hash; /* XXH3 state of all bytes; owned */
+    const char *path; /* borrowed */
+};
+MT_MUST_USE mt_status mt_out_open(struct mt_out *o, const char *path, mt_err *e);
+MT_MUST_USE mt_status mt_out_write(struct mt_out *o, const void *p, int64_t bytes, mt_err *e);
+/* fsync and close; *xxh3 of the whole file. */
+MT_MUST_USE mt_status mt_out_close(struct mt_out *o, uint64_t *xxh3, mt_err *e);
+/* After a failure: closes and removes what was written. */
+void mt_out_abandon(struct mt_out *o);
+
+struct mt_in {
+    const unsigned char *data; /* NULL if the file is empty */
+    int64_t bytes;
+};
+MT_MUST_USE mt_status mt_in_open(struct mt_in *f, const char *path, mt_err *e);
+void mt_in_close(struct mt_in *f);
+
+MT_MUST_USE mt_status mt_make_folders(const char *path, mt_err *e); /* mkdir -p */
+MT_MUST_USE mt_status mt_sync_folder(const char *path, mt_err *e);
+/* A folder of files, without subfolders; nothing there is fine. */
+MT_MUST_USE mt_status mt_remove_folder(const char *path, mt_err *e);
+uint64_t mt_xxh3(const void *p, int64_t bytes);
+#endif

@@ -1,0 +1,97 @@
+/* moetitan: pretrains mixture-of-experts language models. */
+#include "base/features.h"
+#include "base/status.h"
+#include "cmd/cmd.h"
+#include "config/word.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static mt_status help(int argc, char **argv, mt_err *e);
+static mt_status version(int argc, char **argv, mt_err *e);
+
+typedef struct command {
+    const char *name;
+    mt_status (*run)(int argc, char **argv, mt_err *e);
+    const char *arguments;
+    const char *purpose;
+} command;
+
+static const command commands[] = {
+    {"train", mt_cmd_train, "CONFIG [key=value ...]", "run the training loop"},
+    {"sample", mt_cmd_sample, "CKPT [--prompt TEXT] ...", "generate text from a saved checkpoint"},
+    {"ckpt", mt_cmd_ckpt, "VERB ...", "list, show and verify checkpoints"},
+    {"data", mt_cmd_data, "pack|info|check ...", "make and examine data files"},
+    {"options", mt_cmd_options, "[--markdown]", "list every option, from the one table"},
+    {"help", help, "[COMMAND]", "this list, or one command's line"},
+    {"version", version, "", "print the version"},
+};
+enum { COMMANDS = sizeof commands / sizeof *commands };
+
+static const command *find(const char *name)
+{
+    if (!strcmp(name, "--help") || !strcmp(name, "-h")) name = "help";
+    if (!strcmp(name, "--version")) name = "version";
+    for (int i = 0; i < COMMANDS; i++)
+        if (!strcmp(commands[i].name, name)) return &commands[i];
+    return NULL;
+}
+
+static mt_status unknown(const char *name, mt_err *e)
+{
+    const char *names[COMMANDS];
+    for (int i = 0; i < COMMANDS; i++) names[i] = commands[i].name;
+    char shown[64];
+    mt_word_clean(shown, sizeof shown, name);
+    const char *nearest = mt_word_nearest(name, names, COMMANDS);
+    if (nearest) MT_FAIL(e, MT_CONFIG, "no command \"%s\"; did you mean \"%s\"? Try: moetitan help", shown, nearest);
+    MT_FAIL(e, MT_CONFIG, "no command \"%s\". Try: moetitan help", shown);
+}
+
+static void print_command(const command *c)
+{
+    char call[64];
+    snprintf(call, sizeof call, "%s %s", c->name, c->arguments);
+    printf("  moetitan %-34s %s\n", call, c->purpose);
+}
+
+static mt_status help(int argc, char **argv, mt_err *e)
+{
+    if (argc > 1) {
+        const command *c = find(argv[1]);
+        if (!c) return unknown(argv[1], e);
+        print_command(c);
+        return MT_OK;
+    }
+    printf("moetitan %s: pretrains mixture-of-experts language models\n\n", MT_VERSION);
+    for (int i = 0; i < COMMANDS; i++) print_command(&commands[i]);
+    printf("\nExit codes:");
+#define X(name, value, text) printf(" %d %s%s", value, #name, MT_##name == MT_PREEMPTED ? "\n" : ",");
+    MT_STATUS_LIST(X)
+#undef X
+    return MT_OK;
+}
+
+static mt_status version(int argc, char **argv, mt_err *e)
+{
+    MT_REQUIRE(argc == 1, e, MT_CONFIG, "version takes no argument, got \"%s\"", argv[1]);
+    printf("moetitan %s\n", MT_VERSION);
+    return MT_OK;
+}
+
+static mt_status run(int argc, char **argv, mt_err *e)
+{
+    MT_REQUIRE(argc > 1, e, MT_CONFIG, "which command? Try: moetitan help");
+    const command *c = find(argv[1]);
+    return c ? c->run(argc - 1, argv + 1, e) : unknown(argv[1], e);
+}
+
+int main(int argc, char **argv)
+{
+    mt_err e = {0};
+    mt_status s = run(argc, argv, &e);
+    /* A result that a full disk or a closed pipe swallowed is a failure too. */
+    if (fflush(stdout) && s == MT_OK) s = mt_err_set(&e, MT_IO, "writing to standard output failed: disk full?");
+    if (s != MT_OK) fprintf(stderr, "moetitan: %s\n", e.msg);
+    return (int)s;
+}

@@ -1,0 +1,84 @@
+/* head.c: embedding, final norm, head and loss. */
+#include "model/model.h"
+
+struct mt_batch mt_model_batch(const struct mt_model *m, int64_t mb)
+{
+    int64_t n = m->shape.N;
+    const struct mt_batch *d = &m->device;
+    return (struct mt_batch){mt_view_part(d->tokens, mb * n, n), mt_view_part(d->labels, mb * n, n),
+                             mt_view_part(d->begin, mb * n, n), mt_view_part(d->pos, mb * n, n)};
+}
+
+int64_t mt_model_pairs(const struct mt_shape *s) { return s->N / s->S * (s->S * (s->S + 1) / 2); }
+
+void mt_embed_forward(struct mt_rank *r, mt_view x)
+{
+    mt_embed_fwd(&r->ctx->stream[MT_COMPUTE], x, mt_model_batch(r->m, r->mb).tokens, r->m->w.embed);
+}
+
+/* The head's weights for forward; tied: the embedding's rows, packed. */
+static mt_view head_weights(struct mt_rank *r)
+{
+    const struct mt_model *m = r->m;
+    if (!m->shape.tied) return m->w.head;
+    mt_weight_form(&r->ctx->stream[MT_COMPUTE], m->head_nt, m->w.embed);
+    return m->head_nt;
+}
+static mt_view head_turned(struct mt_rank *r)
+{
+    const struct mt_model *m = r->m;
+    struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
+    if (!m->shape.tied) {
+        mt_lease_use(s, &r->turned[m->head_unit]);
+        return m->t.head;
+    }
+    mt_weight_turn(s, m->head_nn, m->head_nt);
+    return m->head_nn;
+}
+
+void mt_head_forward_backward(struct mt_rank *r, mt_view x, mt_view dx)
+{
+    const struct mt_model *m = r->m;
+    struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
+    mt_view labels = mt_model_batch(m, r->mb).labels, w = head_weights(r), t = head_turned(r);
+    mt_view g = m->shape.tied ? m->g.embed : m->g.head;
+
+    mt_rmsnorm_fwd(s, m->hn, m->rstdf, x, m->w.norm, m->opt.eps);
+    mt_fresh(s, m->dhn);
+    for (int64_t at = 0, n; at < m->shape.N; at += n) {
+        n = m->shape.N - at < m->shape.Nc ? m->shape.N - at : m->shape.Nc;
+        mt_view lg = mt_view_part(m->chunk_logits, 0, n), dlg = mt_view_part(m->chunk_dlogits, 0, n);
+        mt_view loss = mt_view_part(m->chunk_loss, 0, n), hn = mt_view_part(m->hn, at, n);
+        mt_logits_fwd(s, lg, hn, w);
+        mt_xent(s, dlg, loss, lg, mt_view_part(labels, at, n), m->valid_sum);
+        mt_sum_loss(s, m->loss, loss);
+        mt_linear_bwdw(s, g, dlg, hn);
+        mt_linear_bwdx(s, mt_view_part(m->dhn, at, n), dlg, t, MT_NONE);
+    }
+    if (!m->shape.tied) mt_lease_done(s, &r->turned[m->head_unit]);
+    mt_rmsnorm_bwd(s, dx, m->b.gain, m->dhn, x, m->rstdf, m->w.norm, MT_NONE);
+    mt_sum_rows(s, m->g.norm, m->b.gain);
+}
+
+void mt_head_eval(struct mt_rank *r, mt_view x)
+{
+    const struct mt_model *m = r->m;
+    struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
+    mt_view labels = mt_model_batch(m, r->mb).labels, w = head_weights(r);
+    mt_rmsnorm_fwd(s, m->hn, m->rstdf, x, m->w.norm, m->opt.eps);
+    for (int64_t at = 0, n; at < m->shape.N; at += n) {
+        n = m->shape.N - at < m->shape.Nc ? m->shape.N - at : m->shape.Nc;
+        mt_view lg = mt_view_part(m->chunk_logits, 0, n), loss = mt_view_part(m->chunk_loss, 0, n);
+        mt_logits_fwd(s, lg, mt_view_part(m->hn, at, n), w);
+        mt_xent_eval(s, loss, lg, mt_view_part(labels, at, n));
+        mt_sum_loss(s, m->loss, loss);
+    }
+}
+
+void mt_head_logits(struct mt_rank *r, mt_view x, int64_t token)
+{
+    const struct mt_model *m = r->m;
+    struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
+    mt_rmsnorm_fwd(s, m->hn, m->rstdf, x, m->w.norm, m->opt.eps);
+    mt_logits_fwd(s, mt_view_part(m->chunk_logits, 0, 1), mt_view_part(m->hn, token, 1), head_weights(r));
+}

@@ -1,0 +1,169 @@
+#include "model/model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- rows ---- */
+/* Elements between rows of d1 elements: a target may want rows whose bytes are a multiple of 512 to be longer. */
+static int64_t padded(const struct mt_target *t, mt_dtype dtype, int64_t d1)
+{
+    int64_t el = mt_dtype_bytes(dtype);
+    return d1 + (d1 * el % 512 == 0 ? t->row_pad_bytes / el : 0);
+}
+
+static void layer_buffers(struct mt_model *m, struct mt_ledger *g, bool backward)
+{
+    const struct mt_shape *s = &m->shape;
+    const int64_t N = s->N, D = s->D, H = s->H, G = s->G, A = s->A, B = s->B, E = s->E, K = s->K, F = s->F, Fd = s->Fd, Fs = s->Fs,
+                  C = s->C, qk = s->qk_norm, dense = s->first_dense > 0, moe = s->E > 0, shared = s->E > 0 && s->Fs > 0;
+    const mt_dtype T = m->opt.dtype, F32 = MT_F32;
+    struct mt_buffers *b = &m->b;
+#define ACT(name, t, d0, d1) \
+    b->name = (d0) > 0 ? mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_SCRATCH, t, d0, d1, 0, "%s", #name) : MT_NONE;
+#define PAD(name, d0, d1) \
+    b->name = (d0) > 0 && (d1) > 0 ? mt_tensor_add_ld(g, MT_DEVICE_ARENA, MT_ROW_SCRATCH, T, d0, d1, padded(m->store.target, T, d1), #name) : MT_NONE;
+    MT_LAYER_BUFFERS(ACT, PAD)
+    if (backward) {
+        MT_BACKWARD_BUFFERS(ACT, PAD)
+    } else {
+        /* Two boundaries are enough where nothing is kept for backward. */
+        ACT(dxa, T, N, D)
+        ACT(dxb, T, N, D)
+    }
+#undef ACT
+#undef PAD
+}
+
+static void layer_rows(struct mt_model *m, struct mt_ledger *g, int l, int unit)
+{
+    const struct mt_shape *s = &m->shape;
+    struct mt_layer *y = &m->layer[l];
+    bool moe = mt_is_moe(s, l);
+    int64_t M = s->N * s->K;
+    y->unit = unit;
+    y->experts = moe ? unit + 1 : -1;
+    mt_weights_of(&m->store, l, mt_store_work, &y->w);
+    y->x = m->opt.inference ? (l % 2 ? m->b.dxb : m->b.dxa)
+                            : mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_ACTIVATION, m->opt.dtype, s->N, s->D, 0, "x.%d", l);
+    if (!m->opt.inference) mt_weights_of(&m->store, l, mt_store_turned, &y->t);
+    if (moe) {
+        y->ids = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_ROUTING, MT_I32, s->N, s->K, 0, "ids.%d", l);
+        y->gates = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_ROUTING, MT_F32, s->N, s->K, 0, "gates.%d", l);
+        y->order = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_ROUTING, MT_I32, M, 0, 0, "order.%d", l);
+        y->slot = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_ROUTING, MT_I32, s->N, s->K, 0, "slot.%d", l);
+        y->counts = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_ROUTING, MT_I32, s->E, 0, 0, "counts.%d", l);
+        y->bias = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_F32, s->E, 0, 0, "router_bias.%d", l);
+        y->load = m->opt.inference ? MT_NONE : mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_I64, s->E, 0, 0, "load.%d", l);
+    }
+}
+
+static mt_view grad_of(const struct mt_store *s, int matrix) { return mt_store_matrix_state(s, matrix, MT_STATE_GRAD); }
+
+static void head_rows(struct mt_model *m, struct mt_ledger *g)
+{
+    const struct mt_shape *s = &m->shape;
+    mt_dtype T = m->opt.dtype;
+    int64_t nt = mt_packed_bytes(m->store.target, T, MT_PACKED_NT, s->V, s->D), nn = mt_packed_bytes(m->store.target, T, MT_PACKED_NN, s->V, s->D);
+    m->head_nt = m->head_nn = MT_NONE;
+    if (s->tied) {
+        m->head_nt = mt_packed_view(m->store.target, mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_GATHERED, nt, "head.nt"), T, MT_PACKED_NT, 0, s->V, s->D);
+        if (!m->opt.inference)
+            m->head_nn = mt_packed_view(m->store.target, mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_GATHERED, nn, "head.nn"), T, MT_PACKED_NN, 0, s->V, s->D);
+    }
+    m->hn = mt_tensor_add_ld(g, MT_DEVICE_ARENA, MT_ROW_LOSS, T, s->N, s->D, padded(m->store.target, T, s->D), "hn");
+    m->rstdf = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_LOSS, MT_F32, s->N, 0, 0, "rstdf");
+    m->chunk_logits = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_LOSS, MT_F32, s->Nc, s->V, 0, "logits.chunk");
+    m->chunk_loss = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_LOSS, MT_F32, s->Nc, 0, 0, "loss.chunk");
+    if (m->opt.inference) return;
+    m->chunk_dlogits = mt_tensor_add_ld(g, MT_DEVICE_ARENA, MT_ROW_LOSS, T, s->Nc, s->V, padded(m->store.target, T, s->V), "dlogits.chunk");
+    m->dhn = mt_tensor_add_ld(g, MT_DEVICE_ARENA, MT_ROW_LOSS, T, s->N, s->D, padded(m->store.target, T, s->D), "dhn");
+}
+
+static void batch_rows(struct mt_model *m, struct mt_ledger *g, int world)
+{
+    static const char *const name[] = {"tokens", "labels", "begin", "pos"};
+    int64_t n = m->opt.micro_batches * m->shape.N;
+    mt_view *host[] = {&m->host.tokens, &m->host.labels, &m->host.begin, &m->host.pos};
+    mt_view *device[] = {&m->device.tokens, &m->device.labels, &m->device.begin, &m->device.pos};
+    for (int i = 0; i < 4; i++) {
+        *host[i] = mt_tensor_add(g, MT_HOST_ARENA, MT_ROW_BATCH, MT_I32, n, 0, 0, "host.%s", name[i]);
+        *device[i] = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_BATCH, MT_I32, n, 0, 0, "%s", name[i]);
+    }
+    m->rope = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_F32, m->shape.S, m->shape.R, 0, "rope");
+    m->loss = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_F64, 1, 0, 0, "loss");
+    m->loss_all = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_F64, world, 0, 0, "loss.all");
+    m->loss_sum = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_F64, 1, 0, 0, "loss.sum");
+    m->valid = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_I64, 1, 0, 0, "valid");
+    m->valid_all = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_I64, world, 1, 0, "valid.all");
+    m->valid_sum = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_I64, 1, 0, 0, "valid.sum");
+}
+
+mt_status mt_model_init(struct mt_model *m, const struct mt_shape *shape, const struct mt_model_options *opt,
+                        const struct mt_target *target, struct mt_ledger *g, int world,
+                        mt_status (*assign)(struct mt_store *, void *, mt_err *), void *arg, mt_err *e)
+{
+    *m = (struct mt_model){.shape = *shape, .opt = *opt};
+    mt_store_init(&m->store, opt->dtype, target);
+    mt_params_declare(&m->store, shape, opt->init_std);
+    if (assign) MT_TRY(assign(&m->store, arg, e));
+    mt_store_layout(&m->store, g, opt->inference);
+    m->layer = calloc((size_t)shape->L, sizeof *m->layer);
+    MT_REQUIRE(m->layer, e, MT_IO, "cannot allocate the descriptions of %lld layers", (long long)shape->L);
+    batch_rows(m, g, world);
+    layer_buffers(m, g, !opt->inference);
+    int unit = 1;
+    for (int l = 0; l < (int)shape->L; l++) {
+        layer_rows(m, g, l, unit);
+        if (!opt->inference) mt_weights_of(&m->store, l, grad_of, &m->layer[l].g);
+        unit += mt_is_moe(shape, l) ? 2 : 1;
+    }
+    m->head_unit = unit;
+    m->x_last = opt->inference ? (shape->L % 2 ? m->b.dxb : m->b.dxa)
+                               : mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_ACTIVATION, opt->dtype, shape->N, shape->D, 0, "x.last");
+    mt_weights_of(&m->store, -1, mt_store_work, &m->w);
+    if (!opt->inference) {
+        mt_weights_of(&m->store, -1, grad_of, &m->g);
+        mt_weights_of(&m->store, -1, mt_store_turned, &m->t);
+    }
+    head_rows(m, g);
+    return MT_OK;
+}
+
+void mt_model_release(struct mt_model *m)
+{
+    mt_store_release(&m->store);
+    free(m->layer);
+    *m = (struct mt_model){0};
+}
+
+/* ---- a rank's host side ---- */
+mt_status mt_rank_init(struct mt_rank *r, struct mt_ctx *ctx, const struct mt_model *m, mt_err *e)
+{
+    int64_t counts = m->opt.micro_batches * m->shape.L * m->shape.E;
+    *r = (struct mt_rank){.ctx = ctx, .m = m};
+    r->counts = calloc((size_t)counts + 1, sizeof *r->counts);
+    r->turned = calloc((size_t)m->store.n_units, sizeof *r->turned);
+    r->unit_done = calloc((size_t)m->shape.L + 1, sizeof *r->unit_done);
+    MT_REQUIRE(r->counts && r->turned && r->unit_done, e, MT_IO, "cannot allocate the host state of rank %d (%lld expert counts)",
+               ctx->rank, (long long)counts);
+    return MT_OK;
+}
+
+void mt_rank_release(struct mt_rank *r)
+{
+    free(r->counts);
+    free(r->turned);
+    free(r->unit_done);
+    *r = (struct mt_rank){0};
+}
+
+void mt_unit_turn(struct mt_rank *r, struct mt_stream *s, int unit)
+{
+    const struct mt_store *st = &r->m->store;
+    mt_lease_fill(s, &r->turned[unit]);
+    for (int i = 0; i < st->n_matrices; i++)
+        if (st->matrix[i].unit == unit && st->matrix[i].form == MT_FORM_PACKED)
+            mt_weight_turn(s, mt_store_turned(st, i), mt_store_work(st, i));
+    mt_lease_filled(s, &r->turned[unit]);
+}

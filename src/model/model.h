@@ -1,0 +1,133 @@
+/* model.h: the buffers of a model on one rank, and its passes.
+ *
+ *   h = x + O(attention(norm(x)))        y = h + ffn(norm(h))         x, h, y: [N, D]
+ *
+ * All ranks of one kind share one mt_model: it holds views, no memory. A pass enqueues operations; only the expert counts
+ * of a block are read back by the host (mt_host_read), to know how many dispatch rounds it takes. */
+#ifndef MT_MODEL_MODEL_H
+#define MT_MODEL_MODEL_H
+#include "device/device.h"
+#include "device/group.h"
+#include "model/param.h"
+#include "model/shape.h"
+
+
+/* What the model needs of the options besides its shape. */
+struct mt_model_options {
+    double eps, theta, route_scale, init_std;
+    mt_choice_score score;
+    bool route_norm, inference;
+    mt_dtype dtype;
+    int64_t micro_batches;
+};
+
+/* Buffers inside a layer: everything here is recomputed in backward and shared by all layers.
+ * ACT(name, dtype, dims): T the working dtype; a dimension that is 0 leaves the buffer out. Those marked PAD have rows
+ * lengthened where their length would make strides that a cpu's caches dislike (device/target.h). */
+#define MT_LAYER_BUFFERS(ACT, PAD)                                                             \
+    PAD(n1, N, D) ACT(rstd1, F32, N, 0)                                                        \
+    ACT(q, T, N, H * A) ACT(k, T, N, G * A) ACT(v, T, N, G * B)                                \
+    ACT(qn, T, qk * N, H * A) ACT(kn, T, qk * N, G * A)                                        \
+    ACT(rstdq, F32, qk * N * H, 0) ACT(rstdk, F32, qk * N * G, 0)                              \
+    ACT(o, T, N, H * B) ACT(lse, F32, H, N) ACT(h, T, N, D)                                    \
+    PAD(n2, N, D) ACT(rstd2, F32, N, 0)                                                        \
+    PAD(u, N, 2 * Fd * dense) PAD(s, N, Fd * dense)                                            \
+    PAD(us, N, 2 * Fs * moe) PAD(ss, N, Fs * moe) ACT(hs, T, N * shared, D)                    \
+    ACT(logits, F32, N * moe, E) PAD(xs, C, D) PAD(ux, C, 2 * F) PAD(sx, C, F) ACT(ret, T, N * K, D)
+#define MT_BACKWARD_BUFFERS(ACT, PAD)                                                          \
+    PAD(dh, N, D) PAD(dn2, N, D) PAD(dn2s, N * shared, D) PAD(dn1, N, D) PAD(dn1b, N, D)       \
+    PAD(du, N, 2 * Fd * dense) PAD(ds, N, Fd * dense) PAD(dus, N, 2 * Fs * moe) PAD(dss, N, Fs * moe) \
+    PAD(dys, C, D) PAD(dux, C, 2 * F) PAD(dsx, C, F) ACT(dret, T, N * K, D)                    \
+    ACT(dgate, F32, N * K, 0) ACT(dgates, F32, N * moe, K) ACT(dlogits, F32, N * moe, E)                   \
+    ACT(dout, T, N, H * B) ACT(dq, T, N, H * A) ACT(dk, T, N, G * A) ACT(dv, T, N, G * B)      \
+    ACT(dqn, T, qk * N, H * A) ACT(dkn, T, qk * N, G * A) ACT(delta, F32, H, N)                \
+    ACT(gain, F32, MT_NORM_BLOCKS, D) ACT(gainq, F32, qk * MT_NORM_BLOCKS, A) ACT(gaink, F32, qk * MT_NORM_BLOCKS, A) \
+    ACT(dxa, T, N, D) ACT(dxb, T, N, D)
+
+struct mt_buffers {
+#define ACT(name, t, d0, d1) mt_view name;
+#define PAD(name, d0, d1) mt_view name;
+    MT_LAYER_BUFFERS(ACT, PAD)
+    MT_BACKWARD_BUFFERS(ACT, PAD)
+#undef ACT
+#undef PAD
+};
+
+struct mt_layer {
+    union mt_weights w, t, g;              /* working weights, the same turned for backward, gradients */
+    mt_view x;                             /* [N, D] input of the block: what full recomputation keeps */
+    mt_view ids, gates, order, slot, counts; /* routing, stored in forward and never redone */
+    mt_view bias, load;                    /* [E] selection bias; [E] counts over the optimizer step */
+    int unit, experts;                     /* indices in the store; experts -1: dense block */
+};
+struct mt_batch {
+    mt_view tokens, labels, begin, pos; /* [N] */
+};
+
+struct mt_model {
+    struct mt_shape shape;
+    struct mt_model_options opt;
+    struct mt_store store;
+    struct mt_layer *layer;                /* owned: L of them */
+    union mt_weights w, t, g;              /* embedding, final norm, head */
+    mt_view head_nt, head_nn;              /* tied: the embedding in the head's formats */
+    mt_view x_last;                        /* [N, D] output of the last block */
+    mt_view rope;
+    struct mt_batch host, device;          /* all micro-batches: [micro_batches N] */
+    struct mt_buffers b;
+    mt_view hn, rstdf, dhn, chunk_logits, chunk_dlogits, chunk_loss;
+    mt_view loss, loss_all, loss_sum;      /* f64: this rank's sum, every rank's, the total */
+    mt_view valid, valid_all, valid_sum;   /* i64, likewise: labels that count */
+    int head_unit;
+};
+
+/* Declares parameters (their optimizers are set by the caller's `assign` before anything is laid out) and every buffer as
+ * rows of g. The model must not move afterwards. */
+mt_status mt_model_init(struct mt_model *m, const struct mt_shape *shape, const struct mt_model_options *opt,
+                        const struct mt_target *target, struct mt_ledger *g, int world,
+                        mt_status (*assign)(struct mt_store *, void *, mt_err *), void *arg, mt_err *e);
+void mt_model_release(struct mt_model *m);
+
+/* One rank at work on a model: what its host code needs besides the views. */
+struct mt_rank {
+    struct mt_ctx *ctx;
+    const struct mt_model *m;
+    int32_t *counts;        /* [micro_batches, L, E] as read back */
+    int force_rounds;       /* recording: this many dispatch rounds everywhere; 0: as many as the counts ask for */
+    int64_t mb;             /* micro-batch being enqueued */
+    struct mt_lease *turned; /* a unit each: its weights in NN form */
+    mt_event *unit_done;    /* backward of layer l is enqueued: its turned weights are free; [L + 1] */
+};
+mt_status mt_rank_init(struct mt_rank *r, struct mt_ctx *ctx, const struct mt_model *m, mt_err *e);
+void mt_rank_release(struct mt_rank *r);
+
+/* The part of the batch that micro-batch mb is. */
+struct mt_batch mt_model_batch(const struct mt_model *m, int64_t mb);
+/* Token pairs of one head in a micro-batch whose sequences are single documents: an upper bound, for costs. */
+int64_t mt_model_pairs(const struct mt_shape *s);
+
+/* Passes over one block; the compute stream. */
+void mt_block_forward(struct mt_rank *r, int l, mt_view x, mt_view y);
+void mt_block_backward(struct mt_rank *r, int l, mt_view dx, mt_view dy);
+/* Routed experts: the rounds of both directions (model/moe.c). */
+void mt_moe_forward(struct mt_rank *r, int l, mt_view y);
+void mt_moe_backward(struct mt_rank *r, int l, mt_view dy);
+
+void mt_embed_forward(struct mt_rank *r, mt_view x);
+/* Loss and its gradient by chunks of tokens; logits never exist whole. */
+void mt_head_forward_backward(struct mt_rank *r, mt_view x, mt_view dx);
+void mt_head_eval(struct mt_rank *r, mt_view x);
+/* f32 logits [1, V] of one token of x into m->chunk_logits. */
+void mt_head_logits(struct mt_rank *r, mt_view x, int64_t token);
+
+/* Fills a unit's turned weights on stream s; the lease of the unit keeps both sides apart. */
+void mt_unit_turn(struct mt_rank *r, struct mt_stream *s, int unit);
+
+/* Start-up operations: the rope table; initial masters (seeded by name and element), router biases and moments 0. */
+void mt_model_tables(struct mt_rank *r);
+void mt_model_fill(struct mt_rank *r, uint64_t seed);
+/* Masters -> working weights, after filling, loading or an optimizer step. */
+void mt_model_pack(struct mt_rank *r);
+/* Zeroes gradients and the accumulators of a step. */
+void mt_model_zero(struct mt_rank *r);
+#endif

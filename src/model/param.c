@@ -1,0 +1,182 @@
+#include "model/param.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "device/op.h"
+
+enum unit_kind { UNIT_EMBED, UNIT_LAYER, UNIT_EXPERTS, UNIT_HEAD };
+
+struct matrix_row {
+    enum unit_kind unit;
+    enum mt_form form;
+};
+static const struct matrix_row matrix_row[] = {
+#define MATRIX(id, unit, form, cols, when) {UNIT_##unit, MT_FORM_##form},
+#define TENSOR(matrix, id, name, rows, init, hf)
+#include "model/param.def"
+#undef MATRIX
+#undef TENSOR
+};
+
+enum init { INIT_NORMAL, INIT_OUT, INIT_ONE, INIT_ZERO };
+struct tensor_row {
+    int matrix;
+    const char *name, *hf;
+    enum init init;
+};
+static const struct tensor_row tensor_row[] = {
+#define MATRIX(id, unit, form, cols, when)
+#define TENSOR(matrix, id, name, rows, init, hf) {MT_W_##matrix, name, hf, INIT_##init},
+#include "model/param.def"
+#undef MATRIX
+#undef TENSOR
+};
+
+#define LETTERS                                                                                                     \
+    const int64_t D = m->D, V = m->V, H = m->H, G = m->G, A = m->A, B = m->B, E = m->E, F = m->F, Fd = m->Fd, Fs = m->Fs; \
+    const bool qk_norm = m->qk_norm, attn_bias = m->attn_bias, tied = m->tied;                                      \
+    (void)D, (void)V, (void)H, (void)G, (void)A, (void)B, (void)E, (void)F, (void)Fd, (void)Fs, (void)qk_norm,      \
+        (void)attn_bias, (void)tied, (void)moe
+
+static int64_t matrix_cols(const struct mt_shape *m, int kind, bool moe)
+{
+    LETTERS;
+    switch (kind) {
+#define MATRIX(id, unit, form, cols, when) case MT_W_##id: return cols;
+#define TENSOR(matrix, id, name, rows, init, hf)
+#include "model/param.def"
+#undef MATRIX
+#undef TENSOR
+    }
+    return 0;
+}
+static bool matrix_present(const struct mt_shape *m, int kind, bool moe)
+{
+    LETTERS;
+    switch (kind) {
+#define MATRIX(id, unit, form, cols, when) case MT_W_##id: return when;
+#define TENSOR(matrix, id, name, rows, init, hf)
+#include "model/param.def"
+#undef MATRIX
+#undef TENSOR
+    }
+    return false;
+}
+static int64_t tensor_rows(const struct mt_shape *m, int kind)
+{
+    const bool moe = false;
+    LETTERS;
+    switch (kind) {
+#define MATRIX(id, unit, form, cols, when)
+#define TENSOR(matrix, id, name, rows, init, hf) case MT_P_##id: return rows;
+#include "model/param.def"
+#undef MATRIX
+#undef TENSOR
+    }
+    return 0;
+}
+
+static double std_of(enum init init, const struct mt_shape *m, double std)
+{
+    switch (init) {
+    case INIT_NORMAL: return std;
+    case INIT_OUT: return std / sqrt(2.0 * (double)m->L);
+    case INIT_ONE: return -2;
+    case INIT_ZERO: return -1;
+    }
+    return 0;
+}
+
+static void declare_unit(struct mt_store *s, const struct mt_shape *m, enum unit_kind unit, int layer, double std)
+{
+    bool moe = layer >= 0 && mt_is_moe(m, layer);
+    if (unit == UNIT_EXPERTS && !moe) return;
+    mt_store_add_unit(s, layer, unit == UNIT_EXPERTS ? m->E : 0);
+    for (int k = 0; k < MT_N_MATRIX_KINDS; k++) {
+        if (matrix_row[k].unit != unit || !matrix_present(m, k, moe)) continue;
+        mt_store_add_matrix(s, k, layer, matrix_row[k].form, matrix_cols(m, k, moe));
+        for (int t = 0; t < MT_N_TENSOR_KINDS; t++)
+            if (tensor_row[t].matrix == k) mt_store_add_tensor(s, t, layer, tensor_rows(m, t), std_of(tensor_row[t].init, m, std));
+    }
+}
+
+void mt_params_declare(struct mt_store *s, const struct mt_shape *m, double init_std)
+{
+    declare_unit(s, m, UNIT_EMBED, -1, init_std);
+    for (int l = 0; l < (int)m->L; l++) {
+        declare_unit(s, m, UNIT_LAYER, l, init_std);
+        declare_unit(s, m, UNIT_EXPERTS, l, init_std);
+    }
+    declare_unit(s, m, UNIT_HEAD, -1, init_std);
+}
+
+void mt_param_name(const struct mt_tensor *t, int64_t expert, char *out)
+{
+    /* The formats are the table's own; "%d" is replaced by hand because a format that is not a literal would not be checked. */
+    int64_t number[2] = {t->layer, expert}, k = 0, n = 0;
+    for (const char *p = tensor_row[t->kind].name; *p && n < 80; p++)
+        if (*p == '%') {
+            n += snprintf(out + n, (size_t)(96 - n), "%lld", (long long)number[k++]);
+            p++;
+        } else out[n++] = *p;
+    out[n] = 0;
+}
+
+void mt_weights_of(const struct mt_store *s, int layer, mt_view (*view)(const struct mt_store *, int matrix), union mt_weights *w)
+{
+    for (int k = 0; k < MT_N_MATRIX_KINDS; k++) w->of[k] = MT_NONE;
+    for (int i = 0; i < s->n_matrices; i++)
+        if (s->matrix[i].layer == layer) w->of[s->matrix[i].kind] = view(s, i);
+}
+
+/* ---- counts ---- */
+static int64_t matrix_elements(const struct mt_shape *m, int kind, bool moe)
+{
+    int64_t rows = 0, cols = matrix_cols(m, kind, moe);
+    for (int t = 0; t < MT_N_TENSOR_KINDS; t++)
+        if (tensor_row[t].matrix == kind) rows += tensor_rows(m, t);
+    return rows * (cols ? cols : 1);
+}
+static int64_t unit_elements(const struct mt_shape *m, enum unit_kind unit, bool moe)
+{
+    int64_t n = 0;
+    for (int k = 0; k < MT_N_MATRIX_KINDS; k++)
+        if (matrix_row[k].unit == unit && matrix_present(m, k, moe)) n += matrix_elements(m, k, moe);
+    return n;
+}
+static int64_t params(const struct mt_shape *m, int64_t experts)
+{
+    int64_t n = unit_elements(m, UNIT_EMBED, false) + unit_elements(m, UNIT_HEAD, false);
+    for (int64_t l = 0; l < m->L; l++) {
+        bool moe = mt_is_moe(m, l);
+        n += unit_elements(m, UNIT_LAYER, moe) + (moe ? experts * unit_elements(m, UNIT_EXPERTS, moe) : 0);
+    }
+    return n;
+}
+int64_t mt_params_total(const struct mt_shape *m) { return params(m, m->E); }
+int64_t mt_params_active(const struct mt_shape *m) { return params(m, m->K); }
+
+double mt_flops_per_token(const struct mt_shape *m, double context)
+{
+    double met = (double)mt_params_active(m) - (m->tied ? 0 : (double)(m->V * m->D)); /* the lookup is no product */
+    return 6 * met + 6 * (double)m->L * (double)m->H * (double)(m->A + m->B) * context / 2;
+}
+
+struct mt_shape mt_shape_of(const mt_config *c)
+{
+    struct mt_shape s = {
+        .N = c->train_seq_len * c->train_micro_batch, .S = c->train_seq_len, .D = c->model_dim, .V = c->model_vocab,
+        .L = c->model_layers, .H = c->model_heads, .G = c->model_kv_heads, .A = c->model_head_dim,
+        .B = c->model_v_head_dim ? c->model_v_head_dim : c->model_head_dim,
+        .R = c->model_rotary_dims ? c->model_rotary_dims : c->model_head_dim,
+        .E = c->model_experts, .K = c->model_top_k, .F = c->model_expert_ffn, .Fd = c->model_ffn, .Fs = c->model_shared_ffn,
+        .first_dense = c->model_experts ? c->model_first_dense : c->model_layers, .Nc = c->train_loss_chunk,
+        .qk_norm = c->model_qk_norm, .attn_bias = c->model_attn_bias, .tied = c->model_tied,
+    };
+    int64_t full = s.N * s.K, bounded = (int64_t)ceil(c->moe_buffer_factor * (double)full);
+    bounded = (bounded + MT_ROUND_ROWS - 1) / MT_ROUND_ROWS * MT_ROUND_ROWS;
+    s.C = bounded < full ? bounded : full;
+    if (s.Nc > s.N) s.Nc = s.N;
+    return s;
+}

@@ -1,0 +1,42 @@
+/* param.h: the parameter table (param.def) applied to a shape. */
+#ifndef MT_MODEL_PARAM_H
+#define MT_MODEL_PARAM_H
+#include "model/shape.h"
+#include "shard/store.h"
+
+enum mt_matrix_kind {
+#define MATRIX(id, unit, form, cols, when) MT_W_##id,
+#define TENSOR(matrix, id, name, rows, init, hf)
+#include "model/param.def"
+#undef MATRIX
+#undef TENSOR
+    MT_N_MATRIX_KINDS
+};
+enum mt_tensor_kind {
+#define MATRIX(id, unit, form, cols, when)
+#define TENSOR(matrix, id, name, rows, init, hf) MT_P_##id,
+#include "model/param.def"
+#undef MATRIX
+#undef TENSOR
+    MT_N_TENSOR_KINDS
+};
+
+/* A view per matrix kind: of one block's weights, say; not given where the block has none. */
+union mt_weights {
+    struct {
+#define MATRIX(id, unit, form, cols, when) mt_view id;
+#define TENSOR(matrix, id, name, rows, init, hf)
+#include "model/param.def"
+#undef MATRIX
+#undef TENSOR
+    };
+    mt_view of[MT_N_MATRIX_KINDS];
+};
+
+/* Fills a store with the units, matrices and tensors of a model, without optimizers or rows. */
+void mt_params_declare(struct mt_store *s, const struct mt_shape *m, double init_std);
+/* Canonical name of a tensor, as in checkpoints; expert is ignored outside expert units. out: 96 bytes. */
+void mt_param_name(const struct mt_tensor *t, int64_t expert, char *out);
+/* Adds to w the views of the matrices of a layer (-1: embedding and head) that `view` gives. */
+void mt_weights_of(const struct mt_store *s, int layer, mt_view (*view)(const struct mt_store *, int matrix), union mt_weights *w);
+#endif

@@ -1,0 +1,18 @@
+#include "train/generate.h"
+
+#include "train/step.h"
+
+void mt_generate_step(struct mt_ctx *ctx, void *arg)
+{
+    struct mt_step *t = arg;
+    struct mt_rank *r = &t->rank;
+    const struct mt_model *m = r->m;
+    struct mt_stream *in = &ctx->stream[MT_H2D], *s = &ctx->stream[MT_COMPUTE];
+    mt_copy_h2d(in, m->device.tokens, m->host.tokens);
+    mt_copy_h2d(in, m->device.begin, m->host.begin);
+    mt_copy_h2d(in, m->device.pos, m->host.pos);
+    mt_stream_wait(s, mt_event_record(in));
+    mt_embed_forward(r, m->layer[0].x);
+    for (int l = 0; l < (int)m->shape.L; l++) mt_block_forward(r, l, m->layer[l].x, l + 1 < m->shape.L ? m->layer[l + 1].x : m->x_last);
+    mt_head_logits(r, m->x_last, t->step);
+}

@@ -1,0 +1,279 @@
+#include "train/loop.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "ckpt/ckpt.h"
+#include "ckpt/file.h"
+#include "data/loader.h"
+#include "optim/schedule.h"
+#include "train/metrics.h"
+
+struct run {
+    const mt_config *cfg;
+    struct mt_session s;
+    struct mt_metrics metrics;
+    struct mt_ckpt_items items;
+    struct mt_ckpt_meta at;       /* steps done, tokens seen */
+    mt_loader *loader;
+    int32_t *staging;             /* prefetched batches: [prefetch][4][micro N] */
+    int64_t saved;                /* step of the newest checkpoint, -1: none */
+    int64_t stop;                 /* end of this process by run.stop_after */
+};
+
+/* ---- signals: blocked in every thread and polled between steps, so no handler and no global is needed ---- */
+static sigset_t stop_signals(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGUSR1);
+    return set;
+}
+static bool asked_to_stop(void)
+{
+    sigset_t set = stop_signals();
+    return sigtimedwait(&set, NULL, &(struct timespec){0, 0}) > 0;
+}
+
+/* ---- start ---- */
+static mt_data_options data_options(const mt_config *c)
+{
+    return (mt_data_options){
+        .train = c->data_train, .valid = c->data_valid, .valid_fraction = c->data_valid_fraction,
+        .mode = c->data_mode == MT_DATA_MODE_PACKED ? MT_DATA_PACKED : MT_DATA_WINDOWS, .document_mask = c->data_document_mask,
+        .reset_positions = c->data_reset_positions, .eod = c->data_eod, .seq_len = c->train_seq_len, .micro_batch = c->train_micro_batch,
+        .global_batch = c->train_global_batch, .vocab = c->model_vocab, .n_ranks = 1, .local_ranks = 1, .prefetch = c->data_prefetch,
+        .seed = (uint64_t)c->train_seed,
+    };
+}
+
+static mt_status save_config(const mt_config *c, mt_err *e)
+{
+    char path[MT_CONFIG_PATH + 16];
+    snprintf(path, sizeof path, "%s/config.yaml", c->run_dir);
+    FILE *f = fopen(path, "w");
+    MT_REQUIRE(f, e, MT_IO, "cannot write '%s': %s", path, strerror(errno));
+    mt_config_dump(c, f);
+    bool ok = !ferror(f);
+    MT_REQUIRE(!fclose(f) && ok, e, MT_IO, "cannot write '%s': %s", path, strerror(errno));
+    return MT_OK;
+}
+
+/* Masters from a checkpoint of this run, from another run's weights, or fresh; the working copies follow. */
+static mt_status initial_state(struct run *r, const char *resume, mt_err *e)
+{
+    const mt_config *c = r->cfg;
+    if (resume[0]) {
+        mt_config old;
+        MT_TRY(mt_ckpt_config(resume, &old, e));
+        MT_TRY(mt_config_resume_check(&old, c, e));
+        MT_TRY(mt_ckpt_load(resume, &r->items, false, &r->at, e));
+        r->saved = r->at.step;
+        return mt_session_run(&r->s, mt_pack_step, e);
+    }
+    MT_TRY(mt_session_run(&r->s, mt_fill_step, e));
+    if (!c->init_from[0]) return MT_OK;
+    struct mt_ckpt_meta ignored;
+    MT_TRY(mt_ckpt_load(c->init_from, &r->items, true, &ignored, e));
+    return mt_session_run(&r->s, mt_pack_step, e);
+}
+
+static mt_status find_resume(const mt_config *c, char path[MT_CKPT_PATH], mt_err *e)
+{
+    path[0] = 0;
+    if (c->ckpt_resume == MT_RESUME_NEVER) return MT_OK;
+    MT_TRY(mt_ckpt_newest(c->run_dir, path, e));
+    MT_REQUIRE(path[0] || c->ckpt_resume != MT_RESUME_REQUIRED, e, MT_CKPT,
+               "ckpt.resume is 'required' and '%s/ckpt' holds no valid checkpoint; set ckpt.resume: auto to start anew", c->run_dir);
+    return MT_OK;
+}
+
+static mt_sample slot_of(const struct run *r, int64_t step)
+{
+    int64_t n = r->s.model.opt.micro_batches * r->s.model.shape.N;
+    int32_t *p = r->staging + step % r->cfg->data_prefetch * 4 * n;
+    return (mt_sample){p, p + n, p + 2 * n, p + 3 * n};
+}
+static mt_status prefetch(struct run *r, int64_t step, mt_err *e)
+{
+    mt_sample out = slot_of(r, step);
+    return mt_loader_prefetch(r->loader, 0, step, &out, e);
+}
+
+static mt_status open_run(struct run *r, mt_err *e)
+{
+    const mt_config *c = r->cfg;
+    char resume[MT_CKPT_PATH];
+    double t0 = mt_now();
+    mt_data_options data = data_options(c);
+    MT_REQUIRE(c->data_train[0], e, MT_CONFIG, "data.train is empty: name the PREFIX of a PREFIX.idx and PREFIX.bin made by `moetitan data pack`");
+    MT_TRY(mt_config_check_world(c, 1, e));
+    MT_TRY(mt_loader_open(&r->loader, &data, e));
+    MT_TRY(mt_session_open(&r->s, c, false, e));
+    MT_TRY(mt_make_folders(c->run_dir, e));
+    MT_TRY(find_resume(c, resume, e));
+    MT_TRY(mt_ckpt_items_open(&r->items, &r->s.model, &r->s.ctx, e));
+    MT_TRY(initial_state(r, resume, e));
+    MT_TRY(save_config(c, e));
+    MT_TRY(mt_metrics_open(&r->metrics, &r->s, r->at.step, e));
+    r->staging = malloc((size_t)(c->data_prefetch * 4 * r->s.model.opt.micro_batches * r->s.model.shape.N) * sizeof *r->staging);
+    MT_REQUIRE(r->staging, e, MT_IO, "cannot allocate %lld prefetched batches", (long long)c->data_prefetch);
+    for (int64_t i = 0; i < c->data_prefetch; i++) MT_TRY(prefetch(r, r->at.step + i, e));
+    mt_metrics_banner(&r->metrics, &r->s);
+    mt_say("start     %.2f s%s%s\n", mt_now() - t0, resume[0] ? "; going on from " : "", resume);
+    return MT_OK;
+}
+
+/* ---- a step ---- */
+static mt_status batch_to_arena(struct run *r, double *waited, mt_err *e)
+{
+    const struct mt_batch *h = &r->s.model.host;
+    mt_batch_info info;
+    mt_sample p = slot_of(r, r->at.step);
+    MT_TRY(mt_loader_wait(r->loader, 0, r->at.step, &info, e));
+    memcpy(mt_address(&r->s.ctx, h->tokens), p.tokens, (size_t)h->tokens.bytes);
+    memcpy(mt_address(&r->s.ctx, h->labels), p.labels, (size_t)h->labels.bytes);
+    memcpy(mt_address(&r->s.ctx, h->begin), p.begin, (size_t)h->begin.bytes);
+    memcpy(mt_address(&r->s.ctx, h->pos), p.pos, (size_t)h->pos.bytes);
+    *waited = info.waited_s;
+    return prefetch(r, r->at.step + r->cfg->data_prefetch, e);
+}
+
+/* The busiest expert's rows over the mean, in the block where that is worst. */
+static double balance(const struct run *r)
+{
+    const struct mt_shape *d = &r->s.model.shape;
+    int64_t micro = r->s.model.opt.micro_batches;
+    double worst = 0;
+    for (int64_t l = 0; l < d->L && d->E; l++)
+        for (int64_t x = 0; x < d->E && mt_is_moe(d, l); x++) {
+            int64_t n = 0;
+            for (int64_t b = 0; b < micro; b++) n += r->s.step.rank.counts[(b * d->L + l) * d->E + x];
+            double over = (double)n * (double)d->E / (double)(micro * d->N * d->K);
+            if (over > worst) worst = over;
+        }
+    return worst;
+}
+
+static mt_status one_step(struct run *r, mt_err *e)
+{
+    const mt_config *c = r->cfg;
+    struct mt_step *t = &r->s.step;
+    struct mt_metrics_step x = {.steps = c->train_steps, .step_tokens = c->train_global_batch * c->train_seq_len};
+    double t0 = mt_now();
+    MT_TRY(batch_to_arena(r, &x.data_wait_s, e));
+    t->step = r->at.step;
+    t->micro = r->s.model.opt.micro_batches;
+    t->lr_factor = mt_lr_factor(t->step, c->train_steps, c->optim_warmup_steps, c->optim_decay_ratio, c->optim_decay, c->optim_min_lr_ratio);
+    MT_TRY(mt_session_run(&r->s, mt_train_step, e));
+    MT_REQUIRE(t->updated, e, MT_NONFINITE,
+               "step %lld: the loss is %g and the gradient norm %g; the weights were left as they were. The newest checkpoint is of step "
+               "%lld; a lower optim.lr or a longer optim.warmup_steps may help",
+               (long long)t->step + 1, t->loss / (double)t->valid, t->norm, (long long)r->saved);
+    r->at.step++;
+    r->at.tokens += x.step_tokens;
+    x.step = r->at.step;
+    x.tokens = r->at.tokens;
+    x.loss = t->loss / (double)t->valid;
+    x.grad_norm = t->norm;
+    x.lr = c->optim_lr * t->lr_factor;
+    x.balance = balance(r);
+    x.step_s = mt_now() - t0;
+    mt_metrics_step(&r->metrics, &r->s, &x, r->at.step % c->train_log_interval == 0 || r->at.step == 1 || r->at.step == c->train_steps);
+    return MT_OK;
+}
+
+/* ---- validation ---- */
+static mt_status validate(struct run *r, mt_err *e)
+{
+    const mt_config *c = r->cfg;
+    struct mt_step *t = &r->s.step;
+    const struct mt_batch *h = &r->s.model.host;
+    int64_t B = c->train_micro_batch, batches = (mt_loader_n_valid(r->loader) + B - 1) / B, most = r->s.model.opt.micro_batches, n = r->s.model.shape.N, valid = 0;
+    double loss = 0;
+    if (batches > c->train_eval_batches) batches = c->train_eval_batches;
+    if (!batches) return MT_OK;
+    for (int64_t at = 0; at < batches; at += t->micro) {
+        t->micro = batches - at < most ? batches - at : most;
+        for (int64_t b = 0; b < t->micro; b++) {
+            int64_t ignored = 0;
+            mt_sample out = {(int32_t *)mt_address(&r->s.ctx, h->tokens) + b * n, (int32_t *)mt_address(&r->s.ctx, h->labels) + b * n,
+                             (int32_t *)mt_address(&r->s.ctx, h->begin) + b * n, (int32_t *)mt_address(&r->s.ctx, h->pos) + b * n};
+            MT_TRY(mt_loader_valid_batch(r->loader, (at + b) * B, &out, &ignored, e));
+        }
+        MT_TRY(mt_session_run(&r->s, mt_eval_step, e));
+        loss += t->loss;
+        valid += t->valid;
+    }
+    if (valid) mt_metrics_valid(&r->metrics, r->at.step, loss / (double)valid);
+    return MT_OK;
+}
+
+/* ---- checkpoints ---- */
+/* A save that fails is told and does not end the run: the next one is tried, and the caller knows by r->saved. */
+static void save(struct run *r)
+{
+    mt_err e = {0};
+    double t0 = mt_now();
+    if (r->saved == r->at.step) return;
+    if (mt_ckpt_save(r->cfg->run_dir, &r->items, &r->at, r->cfg, &e) != MT_OK) {
+        fprintf(stderr, "moetitan: %s\n", e.msg);
+        return;
+    }
+    r->saved = r->at.step;
+    mt_say("step %5lld  checkpoint %s/ckpt/step-%08lld in %.2f s\n", (long long)r->at.step, r->cfg->run_dir, (long long)r->at.step, mt_now() - t0);
+    if (mt_ckpt_prune(r->cfg->run_dir, r->cfg->ckpt_keep_last, &e) != MT_OK) fprintf(stderr, "moetitan: %s\n", e.msg);
+}
+
+static mt_status leave(struct run *r, bool early, mt_err *e)
+{
+    if (early || r->cfg->ckpt_at_end) {
+        save(r);
+        MT_REQUIRE(r->saved == r->at.step, e, MT_CKPT, "the run ends at step %lld and its last checkpoint could not be written (see above)", (long long)r->at.step);
+    }
+    if (early)
+        MT_FAIL(e, MT_PREEMPTED, "stopped after step %lld of %lld; everything is saved, the same command goes on from there", (long long)r->at.step,
+                (long long)r->cfg->train_steps);
+    return MT_OK;
+}
+
+static mt_status loop(struct run *r, mt_err *e)
+{
+    const mt_config *c = r->cfg;
+    while (r->at.step < c->train_steps) {
+        MT_TRY(one_step(r, e));
+        bool last = r->at.step == c->train_steps;
+        if (c->train_eval_interval && (last || r->at.step % c->train_eval_interval == 0)) MT_TRY(validate(r, e));
+        if (!last && c->ckpt_interval && r->at.step % c->ckpt_interval == 0) save(r);
+        if (!last && (asked_to_stop() || r->at.step == r->stop)) return leave(r, true, e);
+    }
+    return leave(r, false, e);
+}
+
+static void close_run(struct run *r)
+{
+    mt_loader_close(r->loader);
+    mt_metrics_close(&r->metrics);
+    mt_ckpt_items_close(&r->items);
+    mt_session_close(&r->s);
+    free(r->staging);
+}
+
+mt_status mt_train(const mt_config *cfg, mt_err *e)
+{
+    struct run r = {.cfg = cfg, .saved = -1, .metrics.fd = -1};
+    sigset_t set = stop_signals();
+    pthread_sigmask(SIG_BLOCK, &set, NULL); /* before any thread is made: they all inherit it */
+    mt_status st = open_run(&r, e);
+    r.stop = cfg->run_stop_after ? r.at.step + cfg->run_stop_after : -1;
+    if (st == MT_OK) st = loop(&r, e);
+    close_run(&r);
+    return st;
+}

@@ -1,0 +1,35 @@
+/* metrics.h: what a run tells: RUN/metrics.jsonl, a line a step, and lines on the terminal. Nothing here allocates. */
+#ifndef MT_TRAIN_METRICS_H
+#define MT_TRAIN_METRICS_H
+#include <stdint.h>
+
+#include "train/session.h"
+
+struct mt_metrics {
+    int fd;                   /* of metrics.jsonl */
+    double peak_flops;        /* what MFU is a share of: the best GEMM rate measured at start, times workers */
+    double flops_per_token;
+    double started, last_log; /* seconds */
+    int64_t first_step;       /* of this process */
+    int64_t tokens_since_log;
+    double step_s_since_log;
+};
+struct mt_metrics_step {
+    int64_t step, steps, tokens, step_tokens; /* steps done, of the run; tokens seen, in this step */
+    double loss, grad_norm, lr, step_s, data_wait_s;
+    double balance; /* busiest expert over the mean, worst layer; 0: no experts */
+};
+
+/* Opens RUN/metrics.jsonl for a run that goes on after `step` steps: lines of later steps, and a torn last line, are
+ * removed. Measures the peak. */
+MT_MUST_USE mt_status mt_metrics_open(struct mt_metrics *m, const struct mt_session *s, int64_t step, mt_err *e);
+void mt_metrics_close(struct mt_metrics *m);
+/* The start-up table: model, device, memory. */
+void mt_metrics_banner(const struct mt_metrics *m, const struct mt_session *s);
+/* A line of metrics.jsonl; `show`: one on the terminal too. */
+void mt_metrics_step(struct mt_metrics *m, const struct mt_session *s, const struct mt_metrics_step *x, bool show);
+void mt_metrics_valid(struct mt_metrics *m, int64_t step, double val_loss);
+double mt_now(void); /* seconds, monotonic */
+/* Text to the terminal, unbuffered. */
+void mt_say(const char *fmt, ...) MT_PRINTF(1, 2);
+#endif

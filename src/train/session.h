@@ -1,0 +1,39 @@
+/* session.h: everything a process needs before step 1, opened in order: device, ledger, model, optimizer, recording,
+ * layout, arenas, executor. Training and sampling are sessions; a plan is one without arenas. */
+#ifndef MT_TRAIN_SESSION_H
+#define MT_TRAIN_SESSION_H
+#include "comm/comm.h"
+#include "config/config.h"
+#include "device/cpu/exec.h"
+#include "device/record.h"
+#include "train/step.h"
+
+struct mt_session {
+    const mt_config *cfg;          /* borrowed */
+    struct mt_cpu_dev dev;
+    const struct mt_target *target;
+    struct mt_ledger ledger;
+    struct mt_model model;
+    struct mt_optim optim;
+    struct mt_plan_info plan;
+    struct mt_ctx ctx;
+    struct mt_comm comm;
+    struct mt_exec *exec;
+    struct mt_step step;           /* this rank's */
+    char *arena[MT_N_ARENAS];      /* owned: mapped, exactly plan.peak bytes rounded up to pages */
+    size_t arena_bytes[MT_N_ARENAS];
+    bool inference;
+};
+
+/* Opens all of it; the masters are not filled yet. What does not fit cfg's limits: NOFIT with the table of what takes the
+ * room. After a failure mt_session_close is still due. */
+MT_MUST_USE mt_status mt_session_open(struct mt_session *s, const mt_config *cfg, bool inference, mt_err *e);
+void mt_session_close(struct mt_session *s);
+/* Runs one host function on the rank to its end, and gives its sticky error. */
+MT_MUST_USE mt_status mt_session_run(struct mt_session *s, void (*host)(struct mt_ctx *, void *), mt_err *e);
+
+/* The step of this session recorded on sim, with so many dispatch rounds everywhere; the caller releases it. */
+MT_MUST_USE mt_status mt_session_record(const struct mt_session *s, int rounds, struct mt_recording *q, mt_err *e);
+/* Text table of the ledger: bytes by class and arena. */
+void mt_session_memory(const struct mt_session *s, char *out, size_t size);
+#endif
