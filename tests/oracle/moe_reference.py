@@ -1,0 +1,344 @@
+"""The mathematics of moetitan's model and optimizer in plain PyTorch: slow, eager, written to be read.
+
+Nothing here is tuned, fused or sharded, and no tensor is laid out in another way than a checkpoint holds it.
+Parameters are a dict from canonical name to tensor; the dtype of the dict is the dtype of the computation.
+Legend: N tokens, D width, H/G query/kv heads, A/B key/value head widths, R rotated part of A, E experts,
+K experts per token, F/Fd/Fs hidden widths (expert, dense, shared), V vocabulary, L layers.
+"""
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as nnf
+
+NS_COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+NS_STEPS = 5
+NS_EPS = 1e-7
+
+
+@dataclass(frozen=True)
+class Config:
+    fixture: str
+    V: int
+    D: int
+    L: int
+    H: int
+    G: int
+    A: int
+    B: int
+    R: int
+    first_dense: int = 0  # layers below it are dense, the others MoE
+    Fd: int = 0
+    E: int = 0
+    K: int = 0
+    F: int = 0
+    Fs: int = 0  # 0: no shared expert
+    score: str = "softmax"  # or "sigmoid"
+    norm: bool = False  # gates divided by their sum
+    scale: float = 1.0
+    qk_norm: bool = False
+    qkv_bias: bool = False
+    tied: bool = False
+    eps: float = 1e-6
+    theta: float = 10000.0
+    seed: int = 0
+    init_std: float = 0.1
+    steps: int = 3
+    micro: int = 2
+    N: int = 48
+    max_norm: float = 1.0
+    bias_rate: float = 0.01
+    lr: float = 0.01  # AdamW
+    beta1: float = 0.9
+    beta2: float = 0.95
+    adam_eps: float = 1e-8
+    muon_lr: float = 0.02
+    mu: float = 0.95
+    muon_scale: str = "original"  # match_rms_adamw, spectral
+    weight_decay: float = 0.1  # of matrices; vectors have none
+
+
+# ---- Random numbers -------------------------------------------------------------------------------------
+
+M64 = (1 << 64) - 1
+
+
+def philox4x32(counter, key):
+    """Philox4x32-10. counter: four 32-bit values or arrays of them, key: two; gives four uint64 arrays."""
+    mask = np.uint64(0xFFFFFFFF)
+    x0, x1, x2, x3 = (np.asarray(c, dtype=np.uint64) for c in counter)
+    k0, k1 = key
+    for _ in range(10):
+        p0, p1 = np.uint64(0xD2511F53) * x0, np.uint64(0xCD9E8D57) * x2
+        hi0, hi1 = p0 >> np.uint64(32), p1 >> np.uint64(32)
+        x0, x1, x2, x3 = hi1 ^ x1 ^ np.uint64(k0), p1 & mask, hi0 ^ x3 ^ np.uint64(k1), p0 & mask
+        k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
+    return x0, x1, x2, x3
+
+
+def mix(x):
+    z = (x + 0x9E3779B97F4A7C15) & M64
+    z = ((z ^ z >> 30) * 0xBF58476D1CE4E5B9) & M64
+    z = ((z ^ z >> 27) * 0x94D049BB133111EB) & M64
+    return z ^ z >> 31
+
+
+def fnv1a64(text):
+    h = 0xCBF29CE484222325
+    for byte in text.encode():
+        h = ((h ^ byte) * 0x100000001B3) & M64
+    return h
+
+
+def rng_key(seed, name):
+    return mix(fnv1a64(name) ^ mix(seed))
+
+
+def rng_blocks(key, first, n):
+    """Blocks first .. first + n - 1 of a stream: four arrays of n words."""
+    block = np.arange(first, first + n, dtype=np.uint64)
+    counter = (block & np.uint64(0xFFFFFFFF), block >> np.uint64(32), 0, 0)
+    return philox4x32(counter, (key & 0xFFFFFFFF, key >> 32))
+
+
+def rng_normal(key, first, n):
+    """Elements first .. first + n - 1 of the standard normal stream, float64, by the C library."""
+    pair0, pair1 = first >> 1, (first + n + 1) >> 1
+    out = []
+    for r0, r1, r2, r3 in zip(*(word.tolist() for word in rng_blocks(key, pair0, pair1 - pair0))):
+        u1 = (float((r1 << 32 | r0) >> 11) + 0.5) * 2.0**-53
+        u2 = (float((r3 << 32 | r2) >> 11) + 0.5) * 2.0**-53
+        radius, angle = math.sqrt(-2 * math.log(u1)), 2 * math.pi * u2
+        out += [radius * math.cos(angle), radius * math.sin(angle)]
+    return np.array(out[first & 1:][:n], dtype=np.float64)
+
+
+# ---- Parameters -----------------------------------------------------------------------------------------
+
+
+def swiglu_shapes(prefix, width, hidden):
+    return {f"{prefix}.gate.weight": (hidden, width), f"{prefix}.up.weight": (hidden, width),
+            f"{prefix}.down.weight": (width, hidden)}
+
+
+def shapes(c):
+    """Canonical name -> shape, in checkpoint order."""
+    out = {"embed.weight": (c.V, c.D)}
+    for l in range(c.L):
+        p = f"layers.{l}"
+        out[f"{p}.attn_norm.weight"] = (c.D,)
+        for x, rows in (("q", c.H * c.A), ("k", c.G * c.A), ("v", c.G * c.B)):
+            out[f"{p}.attn.{x}.weight"] = (rows, c.D)
+            if c.qkv_bias:
+                out[f"{p}.attn.{x}.bias"] = (rows,)
+        if c.qk_norm:
+            out[f"{p}.attn.q_norm.weight"] = out[f"{p}.attn.k_norm.weight"] = (c.A,)
+        out[f"{p}.attn.o.weight"] = (c.D, c.H * c.B)
+        out[f"{p}.ffn_norm.weight"] = (c.D,)
+        if l < c.first_dense:
+            out.update(swiglu_shapes(f"{p}.mlp", c.D, c.Fd))
+            continue
+        out[f"{p}.moe.router.weight"] = (c.E, c.D)
+        out[f"{p}.moe.router.bias"] = (c.E,)
+        for e in range(c.E):
+            out.update(swiglu_shapes(f"{p}.moe.experts.{e}", c.D, c.F))
+        if c.Fs:
+            out.update(swiglu_shapes(f"{p}.moe.shared", c.D, c.Fs))
+    out["norm.weight"] = (c.D,)
+    if not c.tied:
+        out["head.weight"] = (c.V, c.D)
+    return out
+
+
+def is_buffer(name):
+    """The selection bias is state of the model, but no gradient reaches it and no optimizer holds it."""
+    return name.endswith("router.bias")
+
+
+def by_muon(name, tensor):
+    return tensor.ndim == 2 and not name.startswith(("embed.", "head.")) and ".router." not in name
+
+
+def init_params(c, overrides, dtype):
+    """Matrices by the counter-based generator, norms 1, biases 0; but `overrides` (name -> array) first."""
+    params = {}
+    for name, shape in shapes(c).items():
+        if name in overrides:
+            value = overrides[name]
+        elif len(shape) == 2:
+            deep = name.endswith((".o.weight", ".down.weight"))
+            std = c.init_std / math.sqrt(2 * c.L) if deep else c.init_std
+            value = (std * rng_normal(rng_key(c.seed, name), 0, math.prod(shape))).astype(np.float32)
+        else:
+            value = np.full(shape, 1.0 if "norm" in name else 0.0, dtype=np.float32)
+        params[name] = torch.tensor(value).reshape(shape).to(dtype).requires_grad_(not is_buffer(name))
+    return params
+
+
+# ---- Model ----------------------------------------------------------------------------------------------
+
+
+def rms_norm(x, weight, eps):
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight
+
+
+def rope(x, pos, rotated, theta):
+    """x [N, heads, A]: rotates the pairs (i, i + R/2) of the first R elements by pos * theta^(-2i/R)."""
+    half = rotated // 2
+    freq = theta ** (-torch.arange(half, dtype=torch.float64) * 2 / rotated)
+    angle = (pos.double()[:, None] * freq)[:, None, :]
+    cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+    a, b, rest = x[..., :half], x[..., half:rotated], x[..., rotated:]
+    return torch.cat([a * cos - b * sin, b * cos + a * sin, rest], -1)
+
+
+def attention(c, w, p, x, begin, pos):
+    """Causal inside each document; begin[i] is the first token of token i's document."""
+    n = x.shape[0]
+    q, k, v = (nnf.linear(x, w[f"{p}.{y}.weight"], w.get(f"{p}.{y}.bias")) for y in "qkv")
+    q, k, v = q.view(n, c.H, c.A), k.view(n, c.G, c.A), v.view(n, c.G, c.B)
+    if c.qk_norm:
+        q, k = rms_norm(q, w[f"{p}.q_norm.weight"], c.eps), rms_norm(k, w[f"{p}.k_norm.weight"], c.eps)
+    q, k = rope(q, pos, c.R, c.theta), rope(k, pos, c.R, c.theta)
+    k, v = (y.repeat_interleave(c.H // c.G, dim=1) for y in (k, v))
+    at = torch.arange(n)
+    visible = (at[None, :] <= at[:, None]) & (at[None, :] >= begin[:, None])
+    scores = torch.einsum("iha,jha->hij", q, k) * c.A**-0.5
+    weights = scores.masked_fill(~visible, -math.inf).softmax(-1)
+    return nnf.linear(torch.einsum("hij,jhb->ihb", weights, v).reshape(n, c.H * c.B), w[f"{p}.o.weight"])
+
+
+def swiglu(w, p, x):
+    return nnf.linear(nnf.silu(nnf.linear(x, w[f"{p}.gate.weight"])) * nnf.linear(x, w[f"{p}.up.weight"]),
+                      w[f"{p}.down.weight"])
+
+
+@dataclass
+class Routing:
+    ids: torch.Tensor  # [N, K], best choice first
+    counts: torch.Tensor  # [E] assignments
+    margin: float  # least distance between the K-th and the next choice over all tokens
+
+
+def moe(c, w, p, x):
+    logits = nnf.linear(x, w[f"{p}.router.weight"])
+    scores = logits.softmax(-1) if c.score == "softmax" else logits.sigmoid()
+    choice = (scores + w[f"{p}.router.bias"]).detach()
+    ranked, order = choice.sort(dim=-1, descending=True, stable=True)
+    ids = order[:, :c.K]
+    gates = scores.gather(-1, ids)
+    if c.norm:
+        gates = gates / (gates.sum(-1, keepdim=True) + 1e-20)
+    gates = gates * c.scale
+    y = swiglu(w, f"{p}.shared", x) if c.Fs else torch.zeros_like(x)
+    for e in range(c.E):
+        token, slot = (ids == e).nonzero(as_tuple=True)
+        y = y.index_add(0, token, gates[token, slot, None] * swiglu(w, f"{p}.experts.{e}", x[token]))
+    margin = (ranked[:, c.K - 1] - ranked[:, c.K]).min().item()
+    return y, Routing(ids, torch.bincount(ids.flatten(), minlength=c.E), margin)
+
+
+def forward(c, w, tokens, begin, pos):
+    """Logits [N, V] of one micro-batch of packed documents, and the routing of each MoE layer."""
+    x = w["embed.weight"][tokens]
+    routing = {}
+    for l in range(c.L):
+        p = f"layers.{l}"
+        x = x + attention(c, w, f"{p}.attn", rms_norm(x, w[f"{p}.attn_norm.weight"], c.eps), begin, pos)
+        h = rms_norm(x, w[f"{p}.ffn_norm.weight"], c.eps)
+        if l < c.first_dense:
+            x = x + swiglu(w, f"{p}.mlp", h)
+        else:
+            y, routing[l] = moe(c, w, f"{p}.moe", h)
+            x = x + y
+    x = rms_norm(x, w["norm.weight"], c.eps)
+    return nnf.linear(x, w["embed.weight" if c.tied else "head.weight"]), routing
+
+
+def loss_sum(logits, labels):
+    """Cross-entropy summed over labels >= 0."""
+    return nnf.cross_entropy(logits, labels.long(), ignore_index=-1, reduction="sum")
+
+
+# ---- Optimizer ------------------------------------------------------------------------------------------
+
+
+def clip(grads, max_norm):
+    """Scales all gradients by min(1, max_norm / (norm + 1e-6)); returns the norm before."""
+    norm = torch.sqrt(sum(g.square().sum() for g in grads.values()))
+    factor = min(1.0, max_norm / (norm.item() + 1e-6))
+    for g in grads.values():
+        g *= factor
+    return norm.item()
+
+
+def adamw(p, g, state, step, lr, beta1, beta2, eps, decay):
+    """One step; step counts from 1."""
+    m, v = state.setdefault("m", torch.zeros_like(p)), state.setdefault("v", torch.zeros_like(p))
+    p *= 1 - lr * decay
+    m.mul_(beta1).add_(g * (1 - beta1))
+    v.mul_(beta2).add_(g * g * (1 - beta2))
+    p -= lr * (m / (1 - beta1**step)) / ((v / (1 - beta2**step)).sqrt() + eps)
+
+
+def newton_schulz(u):
+    a, b, c = NS_COEFFICIENTS
+    x = u.T if u.shape[0] > u.shape[1] else u
+    x = x / max(torch.linalg.norm(x).item(), NS_EPS)
+    for _ in range(NS_STEPS):
+        gram = x @ x.T
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    return x.T if u.shape[0] > u.shape[1] else x
+
+
+def muon_scale(mode, rows, cols):
+    return {"original": math.sqrt(max(1, rows / cols)), "match_rms_adamw": 0.2 * math.sqrt(max(rows, cols)),
+            "spectral": math.sqrt(rows / cols)}[mode]
+
+
+def muon_direction(g, state, mu):
+    """The orthogonalised Nesterov momentum of one matrix."""
+    m = state.setdefault("m", torch.zeros_like(g))
+    m.mul_(mu).add_(g * (1 - mu))
+    return newton_schulz((1 - mu) * g + mu * m)
+
+
+def muon(p, g, state, lr, mu, decay, mode):
+    o = muon_direction(g, state, mu)
+    p *= 1 - lr * decay
+    p -= lr * muon_scale(mode, *p.shape) * o
+
+
+def update_bias(bias, counts, rate):
+    """Auxiliary-loss-free balancing, once a step, on the assignments of the whole step."""
+    d = rate * torch.sign(counts.double().mean() - counts.double())
+    bias += (d - d.mean()).to(bias.dtype)
+
+
+@torch.no_grad()
+def optimizer_step(c, params, grads, state, step, counts):
+    """Updates params in place from clipped gradients. step: from 1; counts: layer -> assignments [E]."""
+    for name, p in params.items():
+        if is_buffer(name):
+            update_bias(p, counts[int(name.split(".")[1])], c.bias_rate)
+            continue
+        own = state.setdefault(name, {})
+        if by_muon(name, p):
+            muon(p, grads[name], own, c.muon_lr, c.mu, c.weight_decay, c.muon_scale)
+        else:
+            decay = c.weight_decay if p.ndim == 2 else 0.0
+            adamw(p, grads[name], own, step, c.lr, c.beta1, c.beta2, c.adam_eps, decay)
+
+
+def lr_factor(s, total, warmup, decay_ratio, shape, floor):
+    """Warmup, stable, decay. s: step from 0; decay_ratio None: everything after the warmup decays."""
+    decay = total - warmup if decay_ratio is None else round(total * decay_ratio)
+    stable = total + 1 - warmup - decay  # one step more than there are, so that the last rate is not 0
+    if s < warmup:
+        return (s + 1) / warmup
+    if s < warmup + stable:
+        return 1.0
+    p = (s + 1 - (warmup + stable)) / decay
+    f = {"linear": 1 - p, "sqrt": 1 - math.sqrt(p), "cosine": (1 + math.cos(math.pi * p)) / 2}[shape]
+    return floor + (1 - floor) * f
