@@ -52,8 +52,10 @@ static void add_rest(int64_t *acc, double r)
     double f = frexp(r, &e);
     int64_t v = (int64_t)ldexp(f, 53);
     int bit = e - 53 - LOWEST;
-    if (bit < 0) add_at(acc, v / ((int64_t)1 << -bit), 0); /* exact: the low bits are zeros */
-    else add_at(acc, v, bit);
+    if (bit < 0)
+        add_at(acc, v / ((int64_t)1 << -bit), 0); /* exact: the low bits are zeros */
+    else
+        add_at(acc, v, bit);
 }
 
 /* The exponent e with every |x| < 2^e if all of the block can go the fast way, or 0x7fffffff: nothing infinite or NaN,
@@ -100,7 +102,8 @@ static void add_block(int64_t *acc, const float *x, int64_t n, int e)
         s1 += a;
         s2 += b;
         vi some = v != 0;
-        if (__builtin_expect((some[0] | some[1] | some[2] | some[3] | some[4] | some[5] | some[6] | some[7]) != 0, 0))
+        if (__builtin_expect(
+                (some[0] | some[1] | some[2] | some[3] | some[4] | some[5] | some[6] | some[7]) != 0, 0))
             for (int j = 0; j < LANES; j++)
                 if (some[j]) add_rest(acc, v[j]);
     }
@@ -118,8 +121,10 @@ void mt_exact_add(int64_t *acc, const float *x, int64_t n)
     for (int64_t i = 0; i < n; i += BLOCK) {
         int64_t m = n - i < BLOCK ? n - i : BLOCK, whole = m / 16 * 16;
         int e = block_exponent(x + i, whole);
-        if (e == 0x7fffffff) whole = 0;
-        else add_block(acc, x + i, whole, e);
+        if (e == 0x7fffffff)
+            whole = 0;
+        else
+            add_block(acc, x + i, whole, e);
         for (int64_t j = whole; j < m; j++) add_one(acc, x[i + j]);
         carry(acc, MT_EXACT_DIGITS);
     }

@@ -1,7 +1,8 @@
-/* comm.h: communicators: which ranks a collective of the op table (gather, scatter) joins, and what carries it.
+/* comm.h: communicators: which ranks a collective of the op table (gather, scatter) joins, and what carries
+ * it.
  *
- * A communicator only moves pieces, on the stream it is called on; every sum is an op behind it. Its groups are entered
- * in the ranks' tables (mt_ctx.group), which the `comm` scalar of a collective indexes. */
+ * A communicator only moves pieces, on the stream it is called on; every sum is an op behind it. Its groups
+ * are entered in the ranks' tables (mt_ctx.group), which the `comm` scalar of a collective indexes. */
 #ifndef MT_COMM_COMM_H
 #define MT_COMM_COMM_H
 #include "base/status.h"

@@ -6,7 +6,8 @@
 
 #include "device/record.h"
 
-void mt_ctx_init(struct mt_ctx *c, int rank, int world, const struct mt_device_ops *dev, const struct mt_ledger *g)
+void mt_ctx_init(struct mt_ctx *c, int rank, int world, const struct mt_device_ops *dev,
+                 const struct mt_ledger *g)
 {
     *c = (struct mt_ctx){.rank = rank, .world = world, .dev = dev, .ledger = g, .skip_wait = -1};
     for (int s = 0; s < MT_N_STREAMS; s++) c->stream[s] = (struct mt_stream){.ctx = c, .id = s};
@@ -42,11 +43,13 @@ static void check_bounds(const struct mt_stream *s, enum mt_op op, const mt_view
     for (int i = 0; i < f->n_args; i++) {
         if (!mt_view_given(v[i])) continue;
         bool known = v[i].row < g->n;
-        if (known && v[i].off >= 0 && v[i].bytes >= 0 && v[i].off + v[i].bytes <= g->row[v[i].row].bytes) continue;
+        if (known && v[i].off >= 0 && v[i].bytes >= 0 && v[i].off + v[i].bytes <= g->row[v[i].row].bytes)
+            continue;
         char msg[256];
-        snprintf(msg, sizeof msg, "%s: argument %s is bytes [%lld, %lld) of row %d, %s, of %lld bytes", f->name,
-                 f->arg[i].name, (long long)v[i].off, (long long)(v[i].off + v[i].bytes), v[i].row,
-                 known ? g->row[v[i].row].name : "not in the ledger", known ? (long long)g->row[v[i].row].bytes : 0LL);
+        snprintf(msg, sizeof msg, "%s: argument %s is bytes [%lld, %lld) of row %d, %s, of %lld bytes",
+                 f->name, f->arg[i].name, (long long)v[i].off, (long long)(v[i].off + v[i].bytes), v[i].row,
+                 known ? g->row[v[i].row].name : "not in the ledger",
+                 known ? (long long)g->row[v[i].row].bytes : 0LL);
         call_refused(s, msg);
     }
 }

@@ -5,6 +5,8 @@
 
 mt_status mt_group_open(struct mt_group **group, const int *ranks, int n, mt_err *e)
 {
+    MT_ASSERT(n > 0);
+    for (int i = 1; i < n; i++) MT_ASSERT(ranks[i] > ranks[i - 1]);
     struct mt_group *g = calloc(1, sizeof *g);
     bool ok = g && (g->rank = calloc((size_t)n, sizeof *g->rank));
     for (int s = 0; ok && s < MT_N_STREAMS; s++) {
@@ -18,7 +20,6 @@ mt_status mt_group_open(struct mt_group **group, const int *ranks, int n, mt_err
     }
     g->n = n;
     memcpy(g->rank, ranks, (size_t)n * sizeof *ranks);
-    for (int i = 1; i < n; i++) MT_ASSERT(ranks[i] > ranks[i - 1]);
     *group = g;
     return MT_OK;
 }
@@ -39,8 +40,10 @@ int mt_group_member(const struct mt_group *g, int rank)
     int lo = 0, hi = g->n;
     while (lo < hi) {
         int mid = (lo + hi) / 2;
-        if (g->rank[mid] < rank) lo = mid + 1;
-        else hi = mid;
+        if (g->rank[mid] < rank)
+            lo = mid + 1;
+        else
+            hi = mid;
     }
     return lo < g->n && g->rank[lo] == rank ? lo : -1;
 }

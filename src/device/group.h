@@ -1,9 +1,9 @@
 /* group.h: the ranks of a collective inside one process, and where they meet.
  *
- * A collective that a member's stream has reached arrives and parks: nothing waits or polls. The last arrival makes one
- * ready piece of work a member, in which it pulls its pieces from the others; all complete when all have pulled, so a
- * buffer is free for its owner when its own collective is done. Each stream has its own meeting, whose order is the
- * order of the program on every rank. A group of one goes the same way. */
+ * A collective that a member's stream has reached arrives and parks: nothing waits or polls. The last arrival
+ * makes one ready piece of work a member, in which it pulls its pieces from the others; all complete when all
+ * have pulled, so a buffer is free for its owner when its own collective is done. Each stream has its own
+ * meeting, whose order is the order of the program on every rank. A group of one goes the same way. */
 #ifndef MT_DEVICE_GROUP_H
 #define MT_DEVICE_GROUP_H
 #include "base/status.h"
@@ -31,6 +31,10 @@ void mt_group_close(struct mt_group *group); /* NULL is fine */
 /* Index of a rank in the group, -1 if it is no member. */
 int mt_group_member(const struct mt_group *group, int rank);
 
-/* Bytes from piece to piece in what a scatter delivers: the largest piece, so that all ranks share one layout. */
-static inline int64_t mt_piece_stride(int64_t units, int64_t unit, int64_t n) { return (units + n - 1) / n * unit; }
+/* Bytes from piece to piece in what a scatter delivers: the largest piece, so that all ranks share one
+ * layout. */
+static inline int64_t mt_piece_stride(int64_t units, int64_t unit, int64_t n)
+{
+    return (units + n - 1) / n * unit;
+}
 #endif

@@ -48,23 +48,24 @@ static struct mt_row *row_new(struct mt_ledger *g, enum mt_arena a, enum mt_row_
     return r;
 }
 
-#define ROW_NAME(r, fmt)                              \
-    do {                                              \
-        va_list ap_;                                  \
-        va_start(ap_, fmt);                           \
+#define ROW_NAME(r, fmt)                                 \
+    do {                                                 \
+        va_list ap_;                                     \
+        va_start(ap_, fmt);                              \
         vsnprintf((r)->name, sizeof(r)->name, fmt, ap_); \
-        va_end(ap_);                                  \
+        va_end(ap_);                                     \
     } while (0)
 
-int32_t mt_row_add(struct mt_ledger *g, enum mt_arena a, enum mt_row_class c, int64_t bytes, const char *fmt, ...)
+int32_t mt_row_add(struct mt_ledger *g, enum mt_arena a, enum mt_row_class c, int64_t bytes, const char *fmt,
+                   ...)
 {
     struct mt_row *r = row_new(g, a, c, bytes);
     ROW_NAME(r, fmt);
     return g->n - 1;
 }
 
-mt_view mt_tensor_add(struct mt_ledger *g, enum mt_arena a, enum mt_row_class c, mt_dtype t, int64_t d0, int64_t d1,
-                      int64_t d2, const char *fmt, ...)
+mt_view mt_tensor_add(struct mt_ledger *g, enum mt_arena a, enum mt_row_class c, mt_dtype t, int64_t d0,
+                      int64_t d1, int64_t d2, const char *fmt, ...)
 {
     mt_view v = mt_view_of(g->n, t, 0, d0, d1, d2);
     struct mt_row *r = row_new(g, a, c, v.bytes);
@@ -72,8 +73,8 @@ mt_view mt_tensor_add(struct mt_ledger *g, enum mt_arena a, enum mt_row_class c,
     return v;
 }
 
-mt_view mt_tensor_add_ld(struct mt_ledger *g, enum mt_arena a, enum mt_row_class c, mt_dtype t, int64_t d0, int64_t d1,
-                         int64_t ld, const char *name)
+mt_view mt_tensor_add_ld(struct mt_ledger *g, enum mt_arena a, enum mt_row_class c, mt_dtype t, int64_t d0,
+                         int64_t d1, int64_t ld, const char *name)
 {
     MT_ASSERT(ld >= d1);
     mt_view v = mt_view_of(g->n, t, 0, d0, d1, 0);

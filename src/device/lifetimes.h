@@ -15,11 +15,12 @@ struct mt_lifetimes {
     int32_t *first; /* by row: its first lifetime, -1: never used; owned */
 };
 /* INTERNAL: a row that is not persistent is read, or written in part, before it is written whole. */
-MT_MUST_USE mt_status mt_lifetimes_find(struct mt_lifetimes *f, const struct mt_ledger *g, const struct mt_recording *q, mt_err *e);
+MT_MUST_USE mt_status mt_lifetimes_find(struct mt_lifetimes *f, const struct mt_ledger *g,
+                                        const struct mt_recording *q, mt_err *e);
 void mt_lifetimes_release(struct mt_lifetimes *f);
 
-/* Whether two rows may not share bytes. The record must be free of races in the unshared layout: then whatever follows
- * a lifetime's first write follows everything of the lifetime before. */
-bool mt_lifetimes_clash(const struct mt_lifetimes *f, const struct mt_ledger *g, const struct mt_recording *q, const struct mt_order *o,
-                        int32_t a, int32_t b);
+/* Whether two rows may not share bytes. The record must be free of races in the unshared layout: then
+ * whatever follows a lifetime's first write follows everything of the lifetime before. */
+bool mt_lifetimes_clash(const struct mt_lifetimes *f, const struct mt_ledger *g, const struct mt_recording *q,
+                        const struct mt_order *o, int32_t a, int32_t b);
 #endif

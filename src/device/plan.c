@@ -1,4 +1,5 @@
-/* plan.c: places for the rows: the largest first, each at the lowest place free of the placed rows it may not share with. */
+/* plan.c: places for the rows: the largest first, each at the lowest place free of the placed rows it may not
+ * share with. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,8 +45,9 @@ static void lay_unshared(struct mt_ledger *g)
     }
 }
 
-/* Orders to try: by size; by size class (powers of two); by time alone. Equal ranks go by first use: first fit in order of
- * time is optimal for intervals of one size, and the rows that matter are many of one size. */
+/* Orders to try: by size; by size class (powers of two); by time alone. Equal ranks go by first use: first
+ * fit in order of time is optimal for intervals of one size, and the rows that matter are many of one
+ * size. */
 enum { N_SORTS = 3 };
 static int64_t sort_rank(const struct key *k, int sort)
 {
@@ -63,7 +65,9 @@ static void keys_sort(struct planner *p, int sort)
     for (int32_t i = 0; i < p->g->n; i++) {
         const struct mt_row *r = &p->g->row[i];
         int32_t first = p->lives.first[i];
-        p->by[i] = (struct key){.bytes = r->bytes, .def = first < 0 ? 0 : p->lives.life[first].def, .row = i,
+        p->by[i] = (struct key){.bytes = r->bytes,
+                                .def = first < 0 ? 0 : p->lives.life[first].def,
+                                .row = i,
                                 .persistent = mt_row_persistent((enum mt_row_class)r->row_class)};
         p->by[i].rank = sort_rank(&p->by[i], sort);
     }
@@ -113,8 +117,8 @@ static void place_all(struct planner *p, struct mt_plan_info *info)
     memcpy(p->g->size, info->peak, sizeof p->g->size);
 }
 
-/* Members of a clique of clashing rows need places of their own: a lower bound of any layout. Greedy from every row, the
- * heaviest first. */
+/* Members of a clique of clashing rows need places of their own: a lower bound of any layout. Greedy from
+ * every row, the heaviest first. */
 static void bound_find(struct planner *p, struct mt_plan_info *info)
 {
     uint64_t *open = malloc(p->words * sizeof *open); /* rows that clash with all members */
@@ -155,15 +159,20 @@ static void live_find(const struct planner *p, struct mt_plan_info *info)
     free(delta);
 }
 
-static mt_status race_report(const struct mt_ledger *g, const struct mt_recording *q, const char *doing, mt_err *e)
+static mt_status race_report(const struct mt_ledger *g, const struct mt_recording *q, const char *doing,
+                             mt_err *e)
 {
     struct mt_race race;
     if (!mt_races_find(q, g, -1, false, &race, 1)) return MT_OK;
     const struct mt_rec *a = &q->rec[race.first], *b = &q->rec[race.second];
-    MT_FAIL(e, MT_INTERNAL, "%s: %s: %s (record %lld, stream %d, position %lld) and %s (record %lld, stream %d, position %lld) on row %s", doing,
-            race.lost ? "contents are lost: the first writes over what the second reads" : "a race: no event orders the two",
-            mt_rec_name(a), (long long)race.first, a->stream, (long long)a->seq, mt_rec_name(b), (long long)race.second, b->stream,
-            (long long)b->seq, g->row[race.row].name);
+    MT_FAIL(e, MT_INTERNAL,
+            "%s: %s: %s (record %lld, stream %d, position %lld) and %s (record %lld, stream %d, position "
+            "%lld) on row %s",
+            doing,
+            race.lost ? "contents are lost: the first writes over what the second reads"
+                      : "a race: no event orders the two",
+            mt_rec_name(a), (long long)race.first, a->stream, (long long)a->seq, mt_rec_name(b),
+            (long long)race.second, b->stream, (long long)b->seq, g->row[race.row].name);
 }
 mt_status mt_plan_check(const struct mt_ledger *g, const struct mt_recording *q, mt_err *e)
 {

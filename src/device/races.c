@@ -1,14 +1,15 @@
-/* races.c: the check of a laid-out record. Both arenas are cut wherever an argument begins or ends; of each cell the last
- * access of every stream is kept. A race is a conflict of two accesses that streams and events do not order. Contents are
- * lost when what an operation reads through a row was last written through another one, ordered or not. */
+/* races.c: the check of a laid-out record. Both arenas are cut wherever an argument begins or ends; of each
+ * cell the last access of every stream is kept. A race is a conflict of two accesses that streams and events
+ * do not order. Contents are lost when what an operation reads through a row was last written through another
+ * one, ordered or not. */
 #include <stdlib.h>
 
 #include "device/order.h"
 
 struct cell {
     int64_t at;
-    int32_t arena, owner; /* row it was last written through, -1: none */
-    int64_t owner_at;     /* record */
+    int32_t arena, owner;                                  /* row it was last written through, -1: none */
+    int64_t owner_at;                                      /* record */
     int64_t wrote[MT_N_STREAMS], read[MT_N_STREAMS];       /* positions */
     int64_t wrote_at[MT_N_STREAMS], read_at[MT_N_STREAMS]; /* records */
 };
@@ -35,8 +36,10 @@ static int64_t cell_find(const struct finder *f, int32_t arena, int64_t at)
     int64_t lo = 0, hi = f->n_cells;
     while (lo < hi) {
         int64_t mid = (lo + hi) / 2;
-        if (by_place(&f->cell[mid], &key) < 0) lo = mid + 1;
-        else hi = mid;
+        if (by_place(&f->cell[mid], &key) < 0)
+            lo = mid + 1;
+        else
+            hi = mid;
     }
     return lo;
 }
@@ -55,13 +58,16 @@ static void cells_cut(struct finder *f)
     }
     qsort(f->cell, (size_t)n, sizeof *f->cell, by_place);
     for (int64_t i = 0; i < n; i++)
-        if (!f->n_cells || by_place(&f->cell[f->n_cells - 1], &f->cell[i])) f->cell[f->n_cells++] = f->cell[i];
+        if (!f->n_cells || by_place(&f->cell[f->n_cells - 1], &f->cell[i]))
+            f->cell[f->n_cells++] = f->cell[i];
 }
 
 static void found(struct finder *f, struct mt_race race)
 {
     const struct mt_race *last = f->n ? &f->out[f->n - 1] : NULL;
-    if (f->n == f->max || (last && last->first == race.first && last->second == race.second && last->lost == race.lost)) return;
+    if (f->n == f->max ||
+        (last && last->first == race.first && last->second == race.second && last->lost == race.lost))
+        return;
     f->out[f->n++] = race;
 }
 
@@ -74,7 +80,8 @@ static void cell_access(struct finder *f, struct cell *c, int64_t i, const struc
         found(f, (struct mt_race){.first = c->owner_at, .second = i, .row = a->row, .lost = true});
     for (int s = 0; s < MT_N_STREAMS; s++) {
         if (s == r->stream) continue;
-        if (c->wrote[s] > known->at[s]) found(f, (struct mt_race){.first = c->wrote_at[s], .second = i, .row = a->row});
+        if (c->wrote[s] > known->at[s])
+            found(f, (struct mt_race){.first = c->wrote_at[s], .second = i, .row = a->row});
         else if (writes && c->read[s] > known->at[s])
             found(f, (struct mt_race){.first = c->read_at[s], .second = i, .row = a->row});
     }
@@ -105,8 +112,8 @@ static void args_access(struct finder *f, int64_t i, bool needs)
     }
 }
 
-int mt_races_find(const struct mt_recording *q, const struct mt_ledger *g, int64_t skip_wait, bool host_orders, struct mt_race *out,
-                  int max)
+int mt_races_find(const struct mt_recording *q, const struct mt_ledger *g, int64_t skip_wait,
+                  bool host_orders, struct mt_race *out, int max)
 {
     struct finder f = {.q = q, .g = g, .out = out, .max = max};
     mt_order_init(&f.order, q, skip_wait, host_orders);

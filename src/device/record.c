@@ -23,12 +23,13 @@ static struct mt_rec *rec_new(struct mt_recording *q, const struct mt_stream *s,
         MT_ASSERT(q->arg);
     }
     struct mt_rec *r = &q->rec[q->n++];
-    *r = (struct mt_rec){.stream = (uint8_t)s->id, .arg = (uint32_t)q->n_args, .round = s->ctx->round, .seq = s->seq};
+    *r = (struct mt_rec){
+        .stream = (uint8_t)s->id, .arg = (uint32_t)q->n_args, .round = s->ctx->round, .seq = s->seq};
     return r;
 }
 
-void mt_record_op(struct mt_recording *q, const struct mt_stream *s, const struct mt_call *c, const mt_view *v,
-                  const struct mt_ledger *g)
+void mt_record_op(struct mt_recording *q, const struct mt_stream *s, const struct mt_call *c,
+                  const mt_view *v, const struct mt_ledger *g)
 {
     const struct mt_op_info *f = &mt_op_info[c->op];
     struct mt_rec *r = rec_new(q, s, f->n_args);

@@ -3,8 +3,8 @@
 #include "device/ledger.h"
 
 enum { PANEL = 32, ALIGN = 64 };
-/* bf16 operands come in pairs (dot products of two), for tiles in groups of 32; tiles also load rows at their own
- * stride, which is slow at multiples of the page of a cache's set: hence the padding. */
+/* bf16 operands are multiplied in pairs, in tiles in groups of 32. A tile loads 16 rows a stride apart: at
+ * multiples of 512 bytes they fall in a few sets of the cache, hence the padding. */
 static const struct mt_target cpu_target[MT_N_ISAS] = {
     [MT_ISA_SCALAR] = {"cpu/scalar", ALIGN, PANEL, 1, 2, 0},
     [MT_ISA_NEON] = {"cpu/neon", ALIGN, PANEL, 1, 2, 0},
@@ -39,8 +39,8 @@ int64_t mt_packed_bytes(const struct mt_target *t, mt_dtype d, enum mt_format f,
     return round_up(outputs, t->panel) * round_up(inputs, k) * mt_dtype_bytes(d);
 }
 
-mt_view mt_packed_view(const struct mt_target *t, int32_t row, mt_dtype d, enum mt_format f, int64_t off, int64_t o,
-                       int64_t i)
+mt_view mt_packed_view(const struct mt_target *t, int32_t row, mt_dtype d, enum mt_format f, int64_t off,
+                       int64_t o, int64_t i)
 {
     int64_t bytes = mt_packed_bytes(t, d, f, o, i);
     return (mt_view){.row = row,

@@ -2,17 +2,6 @@
 
 #include "model/param.h"
 
-/* Without optim.groups: Muon on every hidden matrix, AdamW on the rest; vectors do not decay. */
-static const mt_optim_group default_group[] = {
-    {.match = "*norm.weight", .optimizer = MT_OPTIMIZER_ADAMW, .lr_scale = 1, .weight_decay = 0},
-    {.match = "*.bias", .optimizer = MT_OPTIMIZER_ADAMW, .lr_scale = 1, .weight_decay = 0, .optional = true},
-    {.match = "embed.weight", .optimizer = MT_OPTIMIZER_ADAMW, .lr_scale = 1, .weight_decay = -1},
-    {.match = "head.weight", .optimizer = MT_OPTIMIZER_ADAMW, .lr_scale = 1, .weight_decay = -1, .optional = true},
-    {.match = "*.router.weight", .optimizer = MT_OPTIMIZER_ADAMW, .lr_scale = 1, .weight_decay = -1, .optional = true},
-    {.match = "*", .optimizer = MT_OPTIMIZER_MUON, .lr_scale = 1, .weight_decay = -1},
-};
-enum { N_DEFAULT = sizeof default_group / sizeof default_group[0] };
-
 static const enum mt_optimizer optimizer_of[] = {
     [MT_OPTIMIZER_ADAMW] = MT_ADAMW, [MT_OPTIMIZER_MUON] = MT_MUON, [MT_OPTIMIZER_NONE] = MT_FROZEN};
 
@@ -39,9 +28,9 @@ static mt_status assign_one(struct mt_store *s, int tensor, const mt_config *c, 
 mt_status mt_optim_assign(struct mt_store *s, void *arg, mt_err *e)
 {
     const mt_config *c = arg;
-    bool own = c->optim_groups_count > 0, used[MT_CONFIG_GROUPS] = {false};
-    const mt_optim_group *g = own ? c->optim_groups : default_group;
-    int64_t n = own ? c->optim_groups_count : N_DEFAULT;
+    bool used[MT_CONFIG_GROUPS] = {false};
+    const mt_optim_group *g = c->optim_groups;
+    int64_t n = c->optim_groups_count;
     for (int i = 0; i < s->n_tensors; i++) MT_TRY(assign_one(s, i, c, g, n, used, e));
     for (int64_t i = 0; i < n; i++)
         MT_REQUIRE(used[i] || g[i].optional, e, MT_CONFIG,

@@ -90,7 +90,8 @@ static void check_kinds(void)
         for (int k = 0; k < 8; k++) {
             for (int64_t i = 0; i < sizes[k]; i++) x[i] = make(kind, &s);
             double got = sum_of(x, sizes[k]), want = reference(x, sizes[k]);
-            if (!CHECK(got == want)) printf("  kind %d, %lld values: %a, %a\n", kind, (long long)sizes[k], got, want);
+            if (!CHECK(got == want))
+                printf("  kind %d, %lld values: %a, %a\n", kind, (long long)sizes[k], got, want);
         }
 }
 
@@ -136,7 +137,8 @@ TEST(range)
     int64_t acc[MT_EXACT_WORDS] = {0};
     for (int i = 0; i < 100; i++) mt_exact_add(acc, x, MAX_N);
     double f = (double)x[0];
-    CHECK(mt_exact_value(acc) == f * f * (100.0 * MAX_N)); /* f * f has 48 bits, the factor 19 with 5 trailing zeros */
+    CHECK(mt_exact_value(acc) ==
+          f * f * (100.0 * MAX_N)); /* f * f has 48 bits, the factor 19 with 5 trailing zeros */
     x[0] = from_bits(1);
     CHECK(sum_of(x, 1) == 0x1p-298);
     /* A half of the last place rounds to even, unless the smallest square there is comes on top. */

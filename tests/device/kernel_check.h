@@ -38,7 +38,10 @@ static inline double kc_round(mt_dtype t, double x)
 {
     return t == MT_F32 ? (double)(float)x : t == MT_BF16 ? (double)mt_f32_of(mt_bf16_of((float)x)) : x;
 }
-static inline double *kc_new(int64_t n) { return calloc((size_t)n + 1, sizeof(double)); }
+static inline double *kc_new(int64_t n)
+{
+    return calloc((size_t)n + 1, sizeof(double));
+}
 static inline double *kc_random(mt_dtype t, int64_t n, double scale, uint64_t seed)
 {
     double *x = kc_new(n);
@@ -48,11 +51,16 @@ static inline double *kc_random(mt_dtype t, int64_t n, double scale, uint64_t se
 
 static inline void kc_store(unsigned char *p, mt_dtype t, double x)
 {
-    if (t == MT_F32) *(float *)(void *)p = (float)x;
-    else if (t == MT_BF16) *(mt_bf16 *)(void *)p = mt_bf16_of((float)x);
-    else if (t == MT_F64) *(double *)(void *)p = x;
-    else if (t == MT_I32) *(int32_t *)(void *)p = (int32_t)x;
-    else *(int64_t *)(void *)p = (int64_t)x;
+    if (t == MT_F32)
+        *(float *)(void *)p = (float)x;
+    else if (t == MT_BF16)
+        *(mt_bf16 *)(void *)p = mt_bf16_of((float)x);
+    else if (t == MT_F64)
+        *(double *)(void *)p = x;
+    else if (t == MT_I32)
+        *(int32_t *)(void *)p = (int32_t)x;
+    else
+        *(int64_t *)(void *)p = (int64_t)x;
 }
 static inline double kc_load(const unsigned char *p, mt_dtype t)
 {
@@ -73,7 +81,8 @@ static inline int64_t kc_offset(const mt_view *v, int64_t i)
 }
 
 /* nd is the number of leading dims >= 0 given; d1, d2 are 0 if there are none. pad: elements after each row. */
-static inline void kc_arg(struct kc *k, mt_dtype t, int64_t d0, int64_t d1, int64_t d2, int64_t pad, const double *x)
+static inline void kc_arg(struct kc *k, mt_dtype t, int64_t d0, int64_t d1, int64_t d2, int64_t pad,
+                          const double *x)
 {
     mt_view v = {.row = k->n, .dtype = (uint8_t)t, .nd = (uint8_t)(d2 ? 3 : d1 ? 2 : 1), .dim = {d0, d1, d2}};
     struct kc_buf *b = &k->b[k->n];
@@ -83,14 +92,19 @@ static inline void kc_arg(struct kc *k, mt_dtype t, int64_t d0, int64_t d1, int6
     v.stride = (d1 * v.ld + pad) * el;
     b->bytes = v.nd == 1 ? d0 * el : v.nd == 2 ? d0 * v.ld * el : d0 * v.stride;
     v.bytes = count ? kc_offset(&v, count - 1) + el : 0;
-    b->mem = aligned_alloc(64, (size_t)((b->bytes + 2 * KC_GUARD + 63) / 64 * 64)); /* as rows of a ledger are */
+    /* aligned as rows of a ledger are */
+    b->mem = aligned_alloc(64, (size_t)((b->bytes + 2 * KC_GUARD + 63) / 64 * 64));
     b->start = malloc((size_t)(b->bytes + 2 * KC_GUARD));
     memset(b->start, KC_BYTE, (size_t)(b->bytes + 2 * KC_GUARD));
     for (int64_t i = 0; i < count; i++)
-        if (x || t == MT_F32 || t == MT_BF16 || t == MT_F64) kc_store(b->start + KC_GUARD + kc_offset(&v, i), t, x ? x[i] : (double)NAN);
+        if (x || t == MT_F32 || t == MT_BF16 || t == MT_F64)
+            kc_store(b->start + KC_GUARD + kc_offset(&v, i), t, x ? x[i] : (double)NAN);
     k->v[k->n++] = v;
 }
-static inline void kc_none(struct kc *k) { k->v[k->n++] = MT_NONE; }
+static inline void kc_none(struct kc *k)
+{
+    k->v[k->n++] = MT_NONE;
+}
 
 static inline unsigned char *kc_at(const struct kc *k, int arg, int64_t i)
 {
@@ -98,7 +112,8 @@ static inline unsigned char *kc_at(const struct kc *k, int arg, int64_t i)
 }
 static inline void kc_get(const struct kc *k, int arg, double *out)
 {
-    for (int64_t i = 0, n = mt_view_count(k->v[arg]); i < n; i++) out[i] = kc_load(kc_at(k, arg, i), (mt_dtype)k->v[arg].dtype);
+    for (int64_t i = 0, n = mt_view_count(k->v[arg]); i < n; i++)
+        out[i] = kc_load(kc_at(k, arg, i), (mt_dtype)k->v[arg].dtype);
 }
 
 static inline void kc_run_parts(struct kc *k, int parts)
@@ -158,8 +173,10 @@ static inline void kc_run(struct kc *k)
         kc_run_parts(k, cuts[i]);
         kc_check_untouched(k);
         for (int a = 0; a < k->n; a++)
-            if (k->b[a].mem && !CHECK(!memcmp(one[a].mem, k->b[a].mem, (size_t)(k->b[a].bytes + 2 * KC_GUARD))))
-                printf("  %s: argument %s differs in %d parts\n", mt_op_info[k->op].name, mt_op_info[k->op].arg[a].name, cuts[i]);
+            if (k->b[a].mem &&
+                !CHECK(!memcmp(one[a].mem, k->b[a].mem, (size_t)(k->b[a].bytes + 2 * KC_GUARD))))
+                printf("  %s: argument %s differs in %d parts\n", mt_op_info[k->op].name,
+                       mt_op_info[k->op].arg[a].name, cuts[i]);
     }
     for (int a = 0; a < k->n; a++) free(one[a].mem);
 }
@@ -190,8 +207,8 @@ static inline void kc_check_scaled(const struct kc *k, int arg, const double *wa
         if (fabs(got[i] - want[i]) <= bound) continue;
         bad++;
         CHECK_CLOSE(got[i], want[i], bound);
-        printf("  %s: argument %s, element %lld of %lld\n", mt_op_info[k->op].name, mt_op_info[k->op].arg[arg].name,
-               (long long)i, (long long)n);
+        printf("  %s: argument %s, element %lld of %lld\n", mt_op_info[k->op].name,
+               mt_op_info[k->op].arg[arg].name, (long long)i, (long long)n);
     }
     free(got);
 }
@@ -227,7 +244,8 @@ static inline bool kc_no_nan(const struct kc *k, int arg, int64_t first, int64_t
 }
 
 /* Proves a reference gradient: `value(ctx)` is a function of x[0..n), in doubles; central differences against grad. */
-static inline void kc_check_gradient(double (*value)(void *ctx), void *ctx, double *x, const double *grad, int64_t n)
+static inline void kc_check_gradient(double (*value)(void *ctx), void *ctx, double *x, const double *grad,
+                                     int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         double at = x[i], h = 1e-5;
@@ -240,5 +258,7 @@ static inline void kc_check_gradient(double (*value)(void *ctx), void *ctx, doub
     }
 }
 
-#define KC_FOR_DTYPES(t) for (int t##_ = 0; t##_ < 2; t##_++) for (mt_dtype t = t##_ ? MT_BF16 : MT_F32, *once_ = &t; once_; once_ = NULL)
+#define KC_FOR_DTYPES(t)                 \
+    for (int t##_ = 0; t##_ < 2; t##_++) \
+        for (mt_dtype t = t##_ ? MT_BF16 : MT_F32, *once_ = &t; once_; once_ = NULL)
 #endif

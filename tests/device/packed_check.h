@@ -4,8 +4,8 @@
 #include "kernel_check.h"
 
 /* w [E, O, I] (E = 0: [O, I]) of doubles as dtype holds them, packed one by one, NT or NN, `gap` bytes between them. */
-static inline void kc_packed(struct kc *k, const struct mt_gemm *gemm, enum mt_format format, int64_t E, int64_t O, int64_t I,
-                             int64_t gap, const double *w)
+static inline void kc_packed(struct kc *k, const struct mt_gemm *gemm, enum mt_format format, int64_t E,
+                             int64_t O, int64_t I, int64_t gap, const double *w)
 {
     int64_t one = mt_gemm_packed_bytes(gemm, O, I), nn = mt_gemm_packed_bytes(gemm, I, O);
     int64_t stride = (format == MT_PACKED_NN ? nn : one) + gap, n = E ? E : 1;

@@ -1,4 +1,5 @@
 /* The executor: order, bits, collectives, queues, host code, and that a run allocates nothing. */
+#include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <sys/mman.h>
@@ -35,6 +36,12 @@ void *realloc(void *p, size_t n)
 {
     count();
     return __libc_realloc(p, n);
+}
+void *__libc_memalign(size_t align, size_t n);
+void *aligned_alloc(size_t align, size_t n)
+{
+    count();
+    return __libc_memalign(align, n);
 }
 void *mmap(void *at, size_t n, int prot, int flags, int fd, off_t off)
 {
@@ -76,7 +83,8 @@ static void reference_step(float w[TOY_LAYERS][TOY_D], float acc[TOY_LAYERS][TOY
             double sq = 0;
             for (int k = 0; k < TOY_D; k++) sq += (double)x[l][i][k] * (double)x[l][i][k];
             rstd[l][i] = 1 / sqrt(sq / TOY_D + 1e-5);
-            for (int k = 0; k < TOY_D; k++) x[l + 1][i][k] = (float)((double)x[l][i][k] * rstd[l][i] * (double)w[l][k]);
+            for (int k = 0; k < TOY_D; k++)
+                x[l + 1][i][k] = (float)((double)x[l][i][k] * rstd[l][i] * (double)w[l][k]);
             for (int k = 0; k < TOY_D; k++) acc[l][k] += (float)(1 + l % 3) * x[l + 1][i][k];
         }
     memcpy(down, x[TOY_LAYERS], sizeof down);
@@ -85,7 +93,8 @@ static void reference_step(float w[TOY_LAYERS][TOY_D], float acc[TOY_LAYERS][TOY
             double dot = 0, r = rstd[l][i];
             for (int k = 0; k < TOY_D; k++) dot += (double)down[i][k] * (double)w[l][k] * (double)x[l][i][k];
             for (int k = 0; k < TOY_D; k++) {
-                dx[i][k] = (float)(r * ((double)down[i][k] * (double)w[l][k] - (double)x[l][i][k] * r * r * dot / TOY_D));
+                dx[i][k] = (float)(r * ((double)down[i][k] * (double)w[l][k] -
+                                        (double)x[l][i][k] * r * r * dot / TOY_D));
                 grad[l][k] += (double)down[i][k] * (double)x[l][i][k] * r;
             }
         }
@@ -128,7 +137,10 @@ TEST(bits_depend_on_nothing_but_the_program)
         for (int workers = 1; workers <= (SANITIZED ? 2 : 4); workers *= 2) {
             CHECK(run_bits(&t, (struct mt_exec_options){.workers = workers, .ring = 8}, 3) == want);
             for (int seed = 0; seed <= 24; seed += SANITIZED ? 5 : 1)
-                CHECK(run_bits(&t, (struct mt_exec_options){.workers = workers, .order_seed = seed, .pin = seed % 2}, 3) == want);
+                CHECK(run_bits(
+                          &t,
+                          (struct mt_exec_options){.workers = workers, .order_seed = seed, .pin = seed % 2},
+                          3) == want);
         }
         toy_release(&t);
         toy_release(&unshared);
@@ -190,13 +202,14 @@ static float first_of(const struct mt_ctx *c, mt_view v)
     return *(const float *)mt_address(c, v);
 }
 
-/* Rank 0: a gather that rank 1 holds open; behind its event, a is filled; on another stream, b. When b can be read, a
- * must not have run. Then rank 1 joins, and a runs. */
+/* Rank 0: a gather that rank 1 holds open; behind its event, a is filled; on another stream, b. When b can be
+ * read, a must not have run. Then rank 1 joins, and a runs. */
 static void host_behind_an_event(struct mt_ctx *c, void *arg)
 {
     struct bench *t = arg;
     float got[4];
-    struct mt_stream *gather = &c->stream[MT_GATHER], *compute = &c->stream[MT_COMPUTE], *d2h = &c->stream[MT_D2H];
+    struct mt_stream *gather = &c->stream[MT_GATHER], *compute = &c->stream[MT_COMPUTE],
+                     *d2h = &c->stream[MT_D2H];
     if (c->rank == 1) {
         while (!atomic_load(&t->flag)) mt_host_read(d2h, MT_READ_STATE, 0, t->b, got);
         mt_fill_f32(gather, t->piece, 20);
@@ -257,7 +270,8 @@ TEST(a_run_that_cannot_go_on_says_why)
         bench_close(&t);
         bench_open(&t, 1, (struct mt_exec_options){.workers = workers});
         CHECK_INT(mt_exec_run(t.x, host_waits_for_the_future, t.args), MT_HANG);
-        CHECK(strstr(t.ctx[0].err.msg, "operation 5 of stream 3") && strstr(t.ctx[0].err.msg, "never enqueued"));
+        CHECK(strstr(t.ctx[0].err.msg, "operation 5 of stream 3") &&
+              strstr(t.ctx[0].err.msg, "never enqueued"));
         CHECK(first_of(&t.ctx[0], t.a) == 0 && first_of(&t.ctx[0], t.b) == 9);
         bench_close(&t);
     }
@@ -313,7 +327,8 @@ static void host_exchanges_unevenly(struct mt_ctx *c, void *arg)
     float *w = mt_address(c, t->whole), *p = mt_address(c, t->piece);
     for (int i = 0; i < 8; i++) w[i] = (float)(100 * c->rank + i);
     for (int i = 0; i < 4; i++) p[i] = (float)(1000 * (c->rank + 1) + i);
-    mt_view staging = mt_view_of(t->big.row, MT_F32, 0, 6, 0, 0), all = mt_view_of(t->big.row, MT_F32, 64, 5, 0, 0);
+    mt_view staging = mt_view_of(t->big.row, MT_F32, 0, 6, 0, 0),
+            all = mt_view_of(t->big.row, MT_F32, 64, 5, 0, 0);
     mt_scatter(s, staging, mt_view_part(t->whole, 0, 5), MT_GROUP_WORLD, 5, 4);
     mt_gather(s, all, t->piece, MT_GROUP_WORLD, 5, 4);
 }
@@ -345,6 +360,33 @@ TEST(the_first_error_of_a_rank_is_the_runs)
     CHECK_INT(mt_exec_run(t.x, host_fails, t.args), MT_DATA);
     CHECK(first_of(&t.ctx[0], t.a) == 1 && first_of(&t.ctx[1], t.a) == 1);
     bench_close(&t);
+}
+
+/* Host code has a guard page under its stack. */
+static int deeper(int depth)
+{
+    volatile char page[4096];
+    page[0] = (char)depth;
+    return depth > 1000 ? 0 : deeper(depth + 1) + page[0];
+}
+static void host_goes_deep(struct mt_ctx *c, void *arg)
+{
+    struct bench *t = arg;
+    (void)c;
+    atomic_store(&t->flag, deeper(0));
+}
+TEST(a_stack_that_overflows_faults)
+{
+    if (SANITIZED) SKIP("a sanitizer owns the stack");
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid == 0) {
+        static struct bench t;
+        bench_open(&t, 1, (struct mt_exec_options){.workers = 1});
+        _exit(mt_exec_run(t.x, host_goes_deep, t.args) == MT_OK ? 0 : 1);
+    }
+    int st = 0;
+    CHECK(waitpid(pid, &st, 0) == pid && WIFSIGNALED(st) && WTERMSIG(st) == SIGSEGV);
 }
 
 TEST(options_out_of_range)
@@ -395,13 +437,16 @@ static bool missing_wait_shows(struct toy *t, int64_t wait, int seed, uint64_t w
     toy_job_close(&j);
     return shows;
 }
-/* ThreadSanitizer builds: the same in a process of its own, whose exit code says whether a race was reported. */
+/* ThreadSanitizer builds: the same in a process of its own, whose exit code says whether a race was
+ * reported. */
 static bool missing_wait_reported(int64_t wait)
 {
     char self[512] = {0}, cmd[1024];
     if (readlink("/proc/self/exe", self, sizeof self - 1) < 0) return false;
-    snprintf(cmd, sizeof cmd, "TSAN_OPTIONS='exitcode=66 halt_on_error=1 atexit_sleep_ms=0 log_path=/dev/null' '%s' missing %lld", self,
-             (long long)wait);
+    snprintf(
+        cmd, sizeof cmd,
+        "TSAN_OPTIONS='exitcode=66 halt_on_error=1 atexit_sleep_ms=0 log_path=/dev/null' '%s' missing %lld",
+        self, (long long)wait);
     int st = system(cmd);
     CHECK(WIFEXITED(st) && (WEXITSTATUS(st) == 0 || WEXITSTATUS(st) == 66));
     return WIFEXITED(st) && WEXITSTATUS(st) == 66;
@@ -426,8 +471,9 @@ static int64_t next_wait(struct toy *t, int64_t n_all, int64_t from)
     }
 }
 
-/* Every wait left out in turn. In adversarial orders: a wrong result is always one the race check has named, and most of
- * what it names can be made to go wrong. Under ThreadSanitizer: it reports exactly what the check names. */
+/* Every wait left out in turn. In adversarial orders: a wrong result is always one the race check has named,
+ * and most of what it names can be made to go wrong. Under ThreadSanitizer: it reports exactly what the check
+ * names. */
 TEST(missing_waits_that_show_are_races)
 {
     if (SANITIZED && !MT_WATCH) SKIP("the sanitizer would report the races that are made here, or miss them");
@@ -444,7 +490,8 @@ TEST(missing_waits_that_show_are_races)
         bool found = mt_races_find(&q, &t.g, i, false, &race, 1) > 0, shows = false;
         wait = next_wait(&t, q.n, wait);
         if (MT_WATCH) shows = missing_wait_reported(wait);
-        for (int seed = 1; seed <= 12 && !MT_WATCH && !shows; seed++) shows = missing_wait_shows(&t, wait, seed, want);
+        for (int seed = 1; seed <= 12 && !MT_WATCH && !shows; seed++)
+            shows = missing_wait_shows(&t, wait, seed, want);
         wait++;
         races += found;
         shown += found && shows;
@@ -491,6 +538,7 @@ int main(int argc, char **argv)
     RUN(parts_make_the_whole);
     RUN(uneven_pieces);
     RUN(the_first_error_of_a_rank_is_the_runs);
+    RUN(a_stack_that_overflows_faults);
     RUN(options_out_of_range);
     RUN(reads_from_a_tape_give_the_same_bits);
     RUN(missing_waits_that_show_are_races);

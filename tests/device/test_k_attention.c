@@ -8,15 +8,29 @@ struct att {
     double *q, *k, *v, *begin, *dout, *o, *lse, *dq, *dk, *dv;
 };
 
-static struct att att_new(mt_dtype t, int64_t N, int64_t H, int64_t G, int64_t A, int64_t B, const int64_t *docs)
+static struct att att_new(mt_dtype t, int64_t N, int64_t H, int64_t G, int64_t A, int64_t B,
+                          const int64_t *docs)
 {
-    struct att r = {N, H, G, A, B, 1 / sqrt((double)A),
-                    .q = kc_random(t, N * H * A, 2, 1), .k = kc_random(t, N * G * A, 2, 2), .v = kc_random(t, N * G * B, 1, 3),
-                    .begin = kc_new(N), .dout = kc_random(t, N * H * B, 1, 4), .o = kc_new(N * H * B), .lse = kc_new(H * N),
-                    .dq = kc_new(N * H * A), .dk = kc_new(N * G * A), .dv = kc_new(N * G * B)};
+    struct att r = {N,
+                    H,
+                    G,
+                    A,
+                    B,
+                    1 / sqrt((double)A),
+                    .q = kc_random(t, N * H * A, 2, 1),
+                    .k = kc_random(t, N * G * A, 2, 2),
+                    .v = kc_random(t, N * G * B, 1, 3),
+                    .begin = kc_new(N),
+                    .dout = kc_random(t, N * H * B, 1, 4),
+                    .o = kc_new(N * H * B),
+                    .lse = kc_new(H * N),
+                    .dq = kc_new(N * H * A),
+                    .dk = kc_new(N * G * A),
+                    .dv = kc_new(N * G * B)};
     int64_t at = 0;
     for (int64_t d = 0; docs && docs[d]; d++)
-        for (int64_t n = at, end = (at += docs[d]); n < end && n < N; n++) r.begin[n] = (double)(end - docs[d]);
+        for (int64_t n = at, end = (at += docs[d]); n < end && n < N; n++)
+            r.begin[n] = (double)(end - docs[d]);
     return r;
 }
 static void att_free(struct att *r)
@@ -106,7 +120,8 @@ static void check_norm(const struct kc *k, int arg, const double *want, double t
         d += (got[i] - want[i]) * (got[i] - want[i]);
         w += want[i] * want[i];
     }
-    if (!CHECK_CLOSE(sqrt(d / fmax(w, 1e-3 * (double)n + 1e-30)), 0, tol)) printf("  %s: argument %d\n", mt_op_info[k->op].name, arg);
+    if (!CHECK_CLOSE(sqrt(d / fmax(w, 1e-3 * (double)n + 1e-30)), 0, tol))
+        printf("  %s: argument %d\n", mt_op_info[k->op].name, arg);
     free(got);
 }
 
@@ -199,10 +214,22 @@ static void one_token(const struct mt_cpu_dev *dev, mt_dtype t)
     kc_release(&b);
     att_free(&r);
 }
-TEST(documents) { kc_each_isa(documents); }
-TEST(odd_sizes) { kc_each_isa(odd); }
-TEST(wide_heads) { kc_each_isa(wide); }
-TEST(no_token_and_one) { kc_each_isa(one_token); }
+TEST(documents)
+{
+    kc_each_isa(documents);
+}
+TEST(odd_sizes)
+{
+    kc_each_isa(odd);
+}
+TEST(wide_heads)
+{
+    kc_each_isa(wide);
+}
+TEST(no_token_and_one)
+{
+    kc_each_isa(one_token);
+}
 
 /* A document's result is the same bits whether it is packed behind another or alone, if key blocks match. */
 TEST(documents_do_not_mix)

@@ -13,7 +13,8 @@ static double *tokens(int64_t N, int64_t V)
 }
 TEST(forward)
 {
-    KC_FOR_DTYPES(t) {
+    KC_FOR_DTYPES(t)
+    {
         for (int s = 0; s < 4; s++) {
             int64_t N = sizes[s][0], V = sizes[s][1], D = sizes[s][2], pad = sizes[s][3];
             double *w = kc_random(t, V * D, 1, 1), *tok = tokens(N, V), *want = kc_new(N * D);
@@ -31,7 +32,8 @@ TEST(forward)
 }
 TEST(backward)
 {
-    KC_FOR_DTYPES(t) {
+    KC_FOR_DTYPES(t)
+    {
         for (int s = 0; s < 4; s++) {
             int64_t N = sizes[s][0], V = sizes[s][1], D = sizes[s][2], pad = sizes[s][3];
             double *dw = kc_random(MT_F32, V * D, 1, 1), *tok = tokens(N, V), *dx = kc_random(t, N * D, 1, 2);

@@ -7,8 +7,16 @@ struct lin {
 };
 static struct lin lin_new(mt_dtype t, int64_t N, int64_t O, int64_t I)
 {
-    return (struct lin){N, O, I, kc_random(t, N * I, 1, 1), kc_random(t, O * I, 1, 2), kc_random(MT_F32, O, 1, 3),
-                        kc_random(t, N * O, 1, 4), kc_random(t, N * I, 1, 5), kc_random(t, N * O, 1, 6), kc_random(MT_F32, O * I, 1, 7)};
+    return (struct lin){N,
+                        O,
+                        I,
+                        kc_random(t, N * I, 1, 1),
+                        kc_random(t, O * I, 1, 2),
+                        kc_random(MT_F32, O, 1, 3),
+                        kc_random(t, N * O, 1, 4),
+                        kc_random(t, N * I, 1, 5),
+                        kc_random(t, N * O, 1, 6),
+                        kc_random(MT_F32, O * I, 1, 7)};
 }
 static void lin_free(struct lin *r)
 {
@@ -46,9 +54,12 @@ static void ref_dw(const struct lin *r, double *dw)
 }
 
 /* y with and without the optional terms, as T and, for logits, as f32 */
-static void check_y(const struct mt_cpu_dev *dev, mt_dtype t, const struct lin *r, bool extra, bool logits, int64_t pad)
+static void check_y(const struct mt_cpu_dev *dev, mt_dtype t, const struct lin *r, bool extra, bool logits,
+                    int64_t pad)
 {
-    struct kc k = {.op = logits ? MT_OP_logits_fwd : MT_OP_linear_fwd, .kernel = logits ? mt_cpu_logits_fwd : mt_cpu_linear_fwd, .dev = dev};
+    struct kc k = {.op = logits ? MT_OP_logits_fwd : MT_OP_linear_fwd,
+                   .kernel = logits ? mt_cpu_logits_fwd : mt_cpu_linear_fwd,
+                   .dev = dev};
     double *want = kc_new(r->N * r->O);
     ref_y(r, extra, want);
     kc_arg(&k, logits ? MT_F32 : t, r->N, r->O, 0, pad, NULL);
@@ -74,8 +85,10 @@ static void check_dx(const struct mt_cpu_dev *dev, mt_dtype t, const struct lin 
     kc_arg(&k, t, r->N, r->I, 0, pad, NULL);
     kc_arg(&k, t, r->N, r->O, 0, pad, r->dy);
     kc_packed(&k, dev->gemm[t], MT_PACKED_NN, 0, r->O, r->I, 0, r->w);
-    if (extra) kc_arg(&k, t, r->N, r->I, 0, pad + 1, r->add_x);
-    else kc_none(&k);
+    if (extra)
+        kc_arg(&k, t, r->N, r->I, 0, pad + 1, r->add_x);
+    else
+        kc_none(&k);
     kc_run(&k);
     kc_check_close(&k, 0, want, 2e-6);
     kc_release(&k);
@@ -109,7 +122,10 @@ static void products(const struct mt_cpu_dev *dev, mt_dtype t)
         lin_free(&r);
     }
 }
-TEST(products) { kc_each_isa(products); }
+TEST(products)
+{
+    kc_each_isa(products);
+}
 
 static void no_rows(const struct mt_cpu_dev *dev, mt_dtype t)
 {
@@ -123,7 +139,10 @@ static void no_rows(const struct mt_cpu_dev *dev, mt_dtype t)
     kc_release(&k);
     lin_free(&r);
 }
-TEST(no_rows_leave_the_gradient_alone) { kc_each_isa(no_rows); }
+TEST(no_rows_leave_the_gradient_alone)
+{
+    kc_each_isa(no_rows);
+}
 
 /* A NaN in one row of x spoils that row of y and no other. */
 static void nan_row(const struct mt_cpu_dev *dev, mt_dtype t)
@@ -143,7 +162,10 @@ static void nan_row(const struct mt_cpu_dev *dev, mt_dtype t)
     kc_release(&k);
     lin_free(&r);
 }
-TEST(nan_stays_in_its_row) { kc_each_isa(nan_row); }
+TEST(nan_stays_in_its_row)
+{
+    kc_each_isa(nan_row);
+}
 
 /* Runs a packing op and compares all its bytes, with the gaps between the matrices, with the same argument made by hand. */
 static void check_form(struct kc *k, const struct kc *want)
@@ -160,7 +182,8 @@ static void forms_of(const struct mt_cpu_dev *dev, mt_dtype t, int64_t E, int64_
 {
     const struct mt_gemm *g = dev->gemm[t];
     double *w = kc_random(MT_F32, (E ? E : 1) * O * I, 1, 8); /* masters, not yet rounded to T */
-    struct kc pack = {.op = MT_OP_weight_pack, .kernel = mt_cpu_weight_pack, .dev = dev}, nt = pack, nn = pack;
+    struct kc pack = {.op = MT_OP_weight_pack, .kernel = mt_cpu_weight_pack, .dev = dev}, nt = pack,
+              nn = pack;
     kc_packed(&nt, g, MT_PACKED_NT, E, O, I, 128, w);
     kc_packed(&nn, g, MT_PACKED_NN, E, O, I, 64, w);
     kc_packed(&pack, g, MT_PACKED_NT, E, O, I, 128, NULL);
@@ -191,7 +214,10 @@ static void forms(const struct mt_cpu_dev *dev, mt_dtype t)
     kc_release(&nt);
     free(w);
 }
-TEST(working_forms) { kc_each_isa(forms); }
+TEST(working_forms)
+{
+    kc_each_isa(forms);
+}
 
 int main(void)
 {

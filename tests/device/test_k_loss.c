@@ -26,7 +26,8 @@ static void loss_reference(struct loss *r)
         bool counts = r->labels[n] >= 0;
         r->loss[n] = counts ? top + log(sum) - x[(int64_t)r->labels[n]] : 0;
         for (int64_t i = 0; i < r->V; i++)
-            r->dlogits[n * r->V + i] = counts ? (exp(x[i] - top) / sum - ((double)i == r->labels[n])) / r->valid : 0;
+            r->dlogits[n * r->V + i] =
+                counts ? (exp(x[i] - top) / sum - ((double)i == r->labels[n])) / r->valid : 0;
     }
 }
 static double loss_value(void *ctx)
@@ -72,16 +73,19 @@ static const int64_t sizes[][2] = {{1, 1}, {11, 37}, {6, 1543}, {3, 40000}, {0, 
 
 TEST(cross_entropy)
 {
-    KC_FOR_DTYPES(t) {
+    KC_FOR_DTYPES(t)
+    {
         for (int s = 0; s < 5; s++) {
             struct loss r = loss_new(sizes[s][0], sizes[s][1], 5);
             loss_reference(&r);
             struct kc k = run_xent(t, &r, s);
             kc_check_scaled(&k, 1, r.loss, 2e-7, 1e-3);
             for (int64_t i = 0; i < r.N * r.V; i++) r.dlogits[i] *= r.valid;
-            for (int64_t i = 0; i < r.N * r.V; i++) /* relative to probability 1; small ones to 2e-6 of themselves */
+            for (int64_t i = 0; i < r.N * r.V;
+                 i++) /* relative to probability 1; small ones to 2e-6 of themselves */
                 CHECK_CLOSE(kc_load(kc_at(&k, 0, i), t) * r.valid, r.dlogits[i],
-                            1.5e-7 * (i % r.V == (int64_t)r.labels[i / r.V]) + (t == MT_F32 ? 2e-6 : 0x1.02p-8) * fabs(r.dlogits[i]));
+                            1.5e-7 * (i % r.V == (int64_t)r.labels[i / r.V]) +
+                                (t == MT_F32 ? 2e-6 : 0x1.02p-8) * fabs(r.dlogits[i]));
             kc_release(&k);
             k = run_eval(&r, s);
             kc_check_scaled(&k, 0, r.loss, 2e-7, 1e-3);
@@ -95,7 +99,8 @@ TEST(far_apart)
 {
     for (int64_t at = 0; at < 1600; at += 399) {
         struct loss r = loss_new(2, 1600, 1);
-        for (int64_t i = 0; i < 1600; i++) r.logits[i] = kc_round(MT_F32, r.logits[i] * 50 + (double)(i * (at & 1 ? 1 : -1)));
+        for (int64_t i = 0; i < 1600; i++)
+            r.logits[i] = kc_round(MT_F32, r.logits[i] * 50 + (double)(i * (at & 1 ? 1 : -1)));
         r.logits[at] = 3000;
         r.logits[1600 + at] = -INFINITY;
         r.labels[0] = 1;
@@ -111,7 +116,8 @@ TEST(uncounted_rows_are_not_even_read)
 {
     struct loss r = loss_new(5, 20, 1);
     for (int i = 0; i < 20; i++) r.logits[3 * 20 + i] = NAN; /* row 3 has label -1 */
-    KC_FOR_DTYPES(t) {
+    KC_FOR_DTYPES(t)
+    {
         struct kc k = run_xent(t, &r, 0);
         CHECK(kc_load(kc_at(&k, 1, 3), MT_F32) == 0 && kc_no_nan(&k, 0, 0, 100) && kc_no_nan(&k, 1, 0, 5));
         for (int i = 60; i < 80; i++) CHECK(kc_load(kc_at(&k, 0, i), t) == 0);
@@ -125,7 +131,8 @@ TEST(nan_shows)
         struct loss r = loss_new(3, 1500, 1);
         r.logits[1500 + at] = NAN;
         struct kc k = run_xent(MT_BF16, &r, 0);
-        CHECK(kc_all_nan(&k, 0, 1500, 1500) && kc_all_nan(&k, 1, 1, 1) && kc_no_nan(&k, 0, 0, 1500) && kc_no_nan(&k, 1, 2, 1));
+        CHECK(kc_all_nan(&k, 0, 1500, 1500) && kc_all_nan(&k, 1, 1, 1) && kc_no_nan(&k, 0, 0, 1500) &&
+              kc_no_nan(&k, 1, 2, 1));
         kc_release(&k);
         k = run_eval(&r, 0);
         CHECK(kc_all_nan(&k, 0, 1, 1) && kc_no_nan(&k, 0, 0, 1) && kc_no_nan(&k, 0, 2, 1));

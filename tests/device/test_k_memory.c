@@ -35,7 +35,8 @@ TEST(copies)
 {
     for (int way = 0; way < 2; way++)
         for (int i = 0; i < 5; i++) {
-            struct kc k = {.op = way ? MT_OP_copy_d2h : MT_OP_copy_h2d, .kernel = way ? mt_cpu_copy_d2h : mt_cpu_copy_h2d};
+            struct kc k = {.op = way ? MT_OP_copy_d2h : MT_OP_copy_h2d,
+                           .kernel = way ? mt_cpu_copy_d2h : mt_cpu_copy_h2d};
             double *x = kc_random(MT_BF16, counts[i], 1, 3);
             kc_arg(&k, MT_BF16, counts[i], 0, 0, 0, NULL);
             kc_arg(&k, MT_BF16, counts[i], 0, 0, 0, x);
@@ -47,7 +48,8 @@ TEST(copies)
 }
 TEST(cast)
 {
-    KC_FOR_DTYPES(t) {
+    KC_FOR_DTYPES(t)
+    {
         for (int i = 0; i < 5; i++) {
             struct kc k = {.op = MT_OP_weight_cast, .kernel = mt_cpu_weight_cast};
             double *x = kc_random(MT_F32, counts[i], 3, 3);
@@ -74,7 +76,8 @@ TEST(cast_corners)
     CHECK(signbit(kc_load(kc_at(&k, 0, 7), MT_BF16)));
     kc_release(&k);
 
-    const uint32_t nans[3] = {0x7f800001u, 0xffffffffu, 0x7fc00000u}; /* a payload that rounding would lose or overflow */
+    const uint32_t nans[3] = {0x7f800001u, 0xffffffffu,
+                              0x7fc00000u}; /* a payload that rounding would lose or overflow */
     double y[3];
     struct kc n = {.op = MT_OP_weight_cast, .kernel = mt_cpu_weight_cast};
     kc_arg(&n, MT_BF16, 3, 0, 0, 0, NULL);
@@ -92,8 +95,11 @@ TEST(normal_values)
         for (int i = 0; i < 5; i++) {
             uint64_t key = mt_rng_key(42, "layers.3.w");
             double *want = kc_new(counts[i]);
-            for (int64_t j = 0; j < counts[i]; j++) want[j] = (double)(float)(0.02 * mt_rng_normal(key, firsts[f] + j));
-            struct kc k = {.op = MT_OP_init_normal, .kernel = mt_cpu_init_normal, .s = {{.i = (int64_t)key}, {.i = firsts[f]}, {.f = 0.02}}};
+            for (int64_t j = 0; j < counts[i]; j++)
+                want[j] = (double)(float)(0.02 * mt_rng_normal(key, firsts[f] + j));
+            struct kc k = {.op = MT_OP_init_normal,
+                           .kernel = mt_cpu_init_normal,
+                           .s = {{.i = (int64_t)key}, {.i = firsts[f]}, {.f = 0.02}}};
             kc_arg(&k, MT_F32, counts[i], 0, 0, 0, NULL);
             kc_run(&k);
             kc_check_equal(&k, 0, want);

@@ -9,8 +9,16 @@ struct norm {
 };
 static struct norm norm_new(mt_dtype t, int64_t N, int64_t D)
 {
-    struct norm r = {N, D, kc_random(t, N * D, 2, 1), kc_random(MT_F32, D, 1, 2), kc_random(t, N * D, 1, 3), kc_random(t, N * D, 1, 4),
-                     kc_new(N * D), kc_new(N), kc_new(N * D), kc_new(D)};
+    struct norm r = {N,
+                     D,
+                     kc_random(t, N * D, 2, 1),
+                     kc_random(MT_F32, D, 1, 2),
+                     kc_random(t, N * D, 1, 3),
+                     kc_random(t, N * D, 1, 4),
+                     kc_new(N * D),
+                     kc_new(N),
+                     kc_new(N * D),
+                     kc_new(D)};
     return r;
 }
 static void norm_free(struct norm *r)
@@ -38,7 +46,8 @@ static void norm_bwd(struct norm *r)
         const double *x = r->x + n * r->D, *dy = r->dy + n * r->D;
         for (int64_t i = 0; i < r->D; i++) dot += dy[i] * r->g[i] * x[i];
         for (int64_t i = 0; i < r->D; i++) {
-            r->dx[n * r->D + i] = r->res[n * r->D + i] + s * dy[i] * r->g[i] - s * s * s * x[i] * dot / (double)r->D;
+            r->dx[n * r->D + i] = r->res[n * r->D + i] + s * dy[i] * r->g[i] -
+                                  s * s * s * x[i] * dot / (double)r->D;
             r->dg[i] += dy[i] * x[i] * s;
         }
     }
@@ -78,7 +87,8 @@ static void check_fwd(mt_dtype t, int64_t N, int64_t D, int64_t pad)
 }
 TEST(forward)
 {
-    KC_FOR_DTYPES(t) {
+    KC_FOR_DTYPES(t)
+    {
         check_fwd(t, 5, 1, 0);
         check_fwd(t, 9, 37, 3);
         check_fwd(t, 3, 2051, 0);
@@ -91,7 +101,8 @@ TEST(forward_nan_and_zero_rows)
     for (int i = 0; i < 20; i++) g[i] = 1;
     x[25] = NAN;
     x[45] = 3;
-    KC_FOR_DTYPES(t) {
+    KC_FOR_DTYPES(t)
+    {
         struct kc k = {.op = MT_OP_rmsnorm_fwd, .kernel = mt_cpu_rmsnorm_fwd, .s = {{.f = EPS}}};
         kc_arg(&k, t, 3, 20, 0, 0, NULL);
         kc_arg(&k, MT_F32, 3, 0, 0, 0, NULL);
@@ -117,8 +128,10 @@ static void check_bwd(mt_dtype t, int64_t N, int64_t D, int64_t pad, bool with_r
     kc_arg(&k, t, N, D, 0, pad + 1, r.x);
     kc_arg(&k, MT_F32, N, 0, 0, 0, r.rstd);
     kc_arg(&k, MT_F32, D, 0, 0, 0, r.g);
-    if (with_res) kc_arg(&k, t, N, D, 0, pad, r.res);
-    else kc_none(&k);
+    if (with_res)
+        kc_arg(&k, t, N, D, 0, pad, r.res);
+    else
+        kc_none(&k);
     kc_run(&k);
     kc_check_scaled(&k, 0, r.dx, 1e-6, D == 1 ? 2 : kc_rms(r.dx, N * D)); /* D = 1: all of it cancels */
     double *dgp = kc_new(P * D), *want = kc_new(P * D);
@@ -134,7 +147,8 @@ static void check_bwd(mt_dtype t, int64_t N, int64_t D, int64_t pad, bool with_r
 }
 TEST(backward)
 {
-    KC_FOR_DTYPES(t) {
+    KC_FOR_DTYPES(t)
+    {
         for (int res = 0; res < 2; res++) {
             check_bwd(t, 5, 1, 0, res);
             check_bwd(t, 37, 45, 3, res);
@@ -169,11 +183,13 @@ TEST(rows_sum)
 TEST(bias_gradient)
 {
     const int64_t sizes[][2] = {{0, 5}, {1, 1}, {300, 133}, {5000, 70}};
-    KC_FOR_DTYPES(t) {
+    KC_FOR_DTYPES(t)
+    {
         for (int s = 0; s < 4; s++) {
             int64_t N = sizes[s][0], O = sizes[s][1];
             double *dy = kc_random(t, N * O, 1, 5), *db = kc_random(MT_F32, O, 1, 6);
-            for (int64_t i = 0; i < N * O; i++) dy[i] = kc_round(t, dy[i] + 1); /* no cancellation: sums grow with N */
+            for (int64_t i = 0; i < N * O; i++)
+                dy[i] = kc_round(t, dy[i] + 1); /* no cancellation: sums grow with N */
             struct kc k = {.op = MT_OP_bias_bwd, .kernel = mt_cpu_bias_bwd};
             kc_arg(&k, MT_F32, O, 0, 0, 0, db);
             kc_arg(&k, t, N, O, 0, 5, dy);

@@ -43,7 +43,8 @@ static void check_clip(const float *x, int64_t n, double max_norm, double norm, 
     kc_arg(&k, MT_I64, MT_EXACT_WORDS, 0, 0, 0, NULL);
     memcpy(k.b[2].start + KC_GUARD, acc, sizeof acc);
     kc_run(&k);
-    if (isnan(norm)) CHECK(kc_all_nan(&k, 1, 0, 1) && (max_norm == 0 || kc_all_nan(&k, 0, 0, 1)));
+    if (isnan(norm))
+        CHECK(kc_all_nan(&k, 1, 0, 1) && (max_norm == 0 || kc_all_nan(&k, 0, 0, 1)));
     else {
         kc_check_close(&k, 1, &norm, 1e-15);
         kc_check_close(&k, 0, &scale, 1e-7);
@@ -64,16 +65,19 @@ TEST(adamw)
 {
     enum { N = 1003, STEP = 7 };
     const double lr = 3e-3, wd = 0.1, b1 = 0.9, b2 = 0.95, eps = 1e-8, scale = 0.25;
-    double *w = kc_random(MT_F32, N, 1, 1), *m = kc_random(MT_F32, N, 0.1, 2), *v = kc_random(MT_F32, N, 0.1, 3);
+    double *w = kc_random(MT_F32, N, 1, 1), *m = kc_random(MT_F32, N, 0.1, 2),
+           *v = kc_random(MT_F32, N, 0.1, 3);
     double *grad = kc_random(MT_F32, N, 2, 4), nw[N], nm[N], nv[N];
     for (int i = 0; i < N; i++) {
         v[i] = fabs(v[i]);
         double g = grad[i] * scale;
         nm[i] = b1 * m[i] + (1 - b1) * g;
         nv[i] = b2 * v[i] + (1 - b2) * g * g;
-        nw[i] = w[i] * (1 - lr * wd) - lr / (1 - pow(b1, STEP)) * nm[i] / (sqrt(nv[i]) / sqrt(1 - pow(b2, STEP)) + eps);
+        nw[i] = w[i] * (1 - lr * wd) -
+                lr / (1 - pow(b1, STEP)) * nm[i] / (sqrt(nv[i]) / sqrt(1 - pow(b2, STEP)) + eps);
     }
-    struct kc k = {.op = MT_OP_adamw, .kernel = mt_cpu_adamw,
+    struct kc k = {.op = MT_OP_adamw,
+                   .kernel = mt_cpu_adamw,
                    .s = {{.f = lr}, {.f = wd}, {.f = b1}, {.f = b2}, {.f = eps}, {.i = STEP}}};
     kc_arg(&k, MT_F32, N, 0, 0, 0, w);
     kc_arg(&k, MT_F32, N, 0, 0, 0, m);
@@ -93,13 +97,15 @@ static void momentum_case(mt_dtype t, bool nesterov, int64_t B, int64_t R, int64
 {
     const double mu = 0.95, scale = 0.5;
     int64_t n = B * R * C;
-    double *m = kc_random(MT_F32, n, 1, 1), *grad = kc_random(MT_F32, n, 1, 2), *u = kc_new(n), *nm = kc_new(n);
+    double *m = kc_random(MT_F32, n, 1, 1), *grad = kc_random(MT_F32, n, 1, 2), *u = kc_new(n),
+           *nm = kc_new(n);
     for (int64_t i = 0; i < n; i++) {
         double g = grad[i] * scale;
         nm[i] = mu * m[i] + (1 - mu) * g;
         u[i] = nesterov ? (1 - mu) * g + mu * nm[i] : nm[i];
     }
-    struct kc k = {.op = MT_OP_muon_momentum, .kernel = mt_cpu_muon_momentum, .s = {{.f = mu}, {.i = nesterov}}};
+    struct kc k = {
+        .op = MT_OP_muon_momentum, .kernel = mt_cpu_muon_momentum, .s = {{.f = mu}, {.i = nesterov}}};
     kc_arg(&k, t, B, R, C, 0, NULL);
     kc_arg(&k, MT_F32, B, R, C, pad, m);
     kc_arg(&k, MT_F32, B, R, C, pad, grad);
@@ -127,7 +133,8 @@ TEST(muon_apply)
     {
         double *w = kc_random(MT_F32, N, 1, 1), *x = kc_random(t, N, 1, 2), want[N];
         for (int i = 0; i < N; i++) want[i] = w[i] * (1 - 0.02 * 0.1) - 0.02 * 1.5 * x[i];
-        struct kc k = {.op = MT_OP_muon_apply, .kernel = mt_cpu_muon_apply, .s = {{.f = 0.02}, {.f = 0.1}, {.f = 1.5}}};
+        struct kc k = {
+            .op = MT_OP_muon_apply, .kernel = mt_cpu_muon_apply, .s = {{.f = 0.02}, {.f = 0.1}, {.f = 1.5}}};
         kc_arg(&k, MT_F32, B, R, C, 5, w);
         kc_arg(&k, t, B, R, C, 0, x);
         kc_run(&k);
@@ -185,10 +192,13 @@ static double rel_error(const double *got, const double *want, int64_t n)
 }
 
 /* Runs the op on x [B, R, C]; the result into got. */
-static void ns_run(const struct mt_cpu_dev *dev, mt_dtype t, const double *x, int64_t B, int64_t R, int64_t C, int64_t pad,
-                   int64_t steps, int set, double *got)
+static void ns_run(const struct mt_cpu_dev *dev, mt_dtype t, const double *x, int64_t B, int64_t R, int64_t C,
+                   int64_t pad, int64_t steps, int set, double *got)
 {
-    struct kc k = {.op = MT_OP_newton_schulz, .kernel = mt_cpu_newton_schulz, .dev = dev, .s = {{.i = steps}, {.i = set}}};
+    struct kc k = {.op = MT_OP_newton_schulz,
+                   .kernel = mt_cpu_newton_schulz,
+                   .dev = dev,
+                   .s = {{.i = steps}, {.i = set}}};
     kc_arg(&k, t, B, R, C, pad, x);
     kc_arg(&k, MT_U8, mt_newton_schulz_ws_bytes(B, R, C, t), 0, 0, 0, NULL);
     static const int cuts[] = {1, 3, 64};
@@ -197,15 +207,18 @@ static void ns_run(const struct mt_cpu_dev *dev, mt_dtype t, const double *x, in
         kc_run_parts(&k, cuts[i]);
         kc_check_untouched(&k);
         kc_get(&k, 0, got);
-        if (i == 0) memcpy(first, got, (size_t)(B * R * C) * sizeof *got);
-        else CHECK(!memcmp(first, got, (size_t)(B * R * C) * sizeof *got));
+        if (i == 0)
+            memcpy(first, got, (size_t)(B * R * C) * sizeof *got);
+        else
+            CHECK(!memcmp(first, got, (size_t)(B * R * C) * sizeof *got));
     }
     free(first);
     kc_release(&k);
 }
 
 /* scale: of the elements; a matrix of the batch each. */
-static void ns_case(const struct mt_cpu_dev *dev, mt_dtype t, int64_t B, int64_t R, int64_t C, int64_t pad, int set)
+static void ns_case(const struct mt_cpu_dev *dev, mt_dtype t, int64_t B, int64_t R, int64_t C, int64_t pad,
+                    int set)
 {
     int64_t n = R * C;
     double *x = kc_random(t, B * n, 1e-3, 9), *got = kc_new(B * n);
@@ -213,7 +226,9 @@ static void ns_case(const struct mt_cpu_dev *dev, mt_dtype t, int64_t B, int64_t
     for (int64_t i = 0; i < B; i++) {
         ns_reference(x + i * n, R, C, 5, set);
         double e = rel_error(got + i * n, x + i * n, n);
-        double tol = t == MT_F32 ? 1e-5 : R < 10 ? 4e-2 : 2e-2; /* few elements do not average their rounding */
+        double tol = t == MT_F32 ? 1e-5
+                     : R < 10    ? 4e-2
+                                 : 2e-2; /* few elements do not average their rounding */
         if (!CHECK_CLOSE(e, 0, tol))
             printf("  %lld x %lld, set %d, %s\n", (long long)R, (long long)C, set, mt_dtype_name(t));
     }
@@ -228,9 +243,13 @@ static void ns_shapes(const struct mt_cpu_dev *dev, mt_dtype t)
     ns_case(dev, t, 20, 5, 9, 2, MT_NS_SIMPLE); /* more matrices than workspaces */
     ns_case(dev, t, 1, 1, 20, 0, MT_NS_SIMPLE);
     /* cans maps to the very edge of where its next polynomials contract: the rounding of bf16 leads outside. */
-    for (int set = 0; set < (t == MT_F32 ? MT_N_NS_SETS : MT_NS_CANS); set++) ns_case(dev, t, 1, 24, 70, 0, set);
+    for (int set = 0; set < (t == MT_F32 ? MT_N_NS_SETS : MT_NS_CANS); set++)
+        ns_case(dev, t, 1, 24, 70, 0, set);
 }
-TEST(newton_schulz) { kc_each_isa(ns_shapes); }
+TEST(newton_schulz)
+{
+    kc_each_isa(ns_shapes);
+}
 
 /* A set whose last triple is the exact step converges: all singular values become 1, so X X^T the unit matrix. */
 TEST(more_steps_than_triples_repeat_the_last)
@@ -298,7 +317,8 @@ static void muon_golden(const struct golden *g, const struct mt_cpu_dev *dev, in
             grad[i] = (double)gr[i];
             want[i] = (double)up[i] / (0.2 * sqrt((double)(R > C ? R : C)));
         }
-        struct kc k = {.op = MT_OP_muon_momentum, .kernel = mt_cpu_muon_momentum, .s = {{.f = 0.95}, {.i = 1}}};
+        struct kc k = {
+            .op = MT_OP_muon_momentum, .kernel = mt_cpu_muon_momentum, .s = {{.f = 0.95}, {.i = 1}}};
         kc_arg(&k, MT_BF16, 1, R, C, 0, NULL);
         kc_arg(&k, MT_F32, 1, R, C, 0, m);
         kc_arg(&k, MT_F32, 1, R, C, 0, grad);
@@ -315,7 +335,8 @@ static void muon_golden(const struct golden *g, const struct mt_cpu_dev *dev, in
 }
 TEST(golden)
 {
-    static const char *const names[] = {"24x24", "48x16", "16x48", "7x33", "33x7", "1x20", "20x1", "rank1", "tiny", "zero"};
+    static const char *const names[] = {"24x24", "48x16", "16x48", "7x33", "33x7",
+                                        "1x20",  "20x1",  "rank1", "tiny", "zero"};
     struct golden g;
     if (!CHECK(golden_open(&g, "muon_ns.safetensors"))) return;
     for (int isa = 0; isa < MT_N_ISAS; isa++) {

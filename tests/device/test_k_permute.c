@@ -8,8 +8,16 @@ struct move {
 static struct move move_new(mt_dtype t, int64_t N, int64_t D, int64_t K)
 {
     int64_t M = N * K;
-    struct move r = {N, D, K, M, kc_random(t, N * D, 1, 1), kc_random(t, M * D, 1, 2), kc_random(MT_F32, M, 1, 3),
-                     kc_new(M), kc_new(M), kc_random(MT_F32, M, 1, 4)};
+    struct move r = {N,
+                     D,
+                     K,
+                     M,
+                     kc_random(t, N * D, 1, 1),
+                     kc_random(t, M * D, 1, 2),
+                     kc_random(MT_F32, M, 1, 3),
+                     kc_new(M),
+                     kc_new(M),
+                     kc_random(MT_F32, M, 1, 4)};
     uint64_t seed = 3;
     for (int64_t i = 0; i < M; i++) r.order[i] = (double)i;
     for (int64_t i = M - 1; i > 0; i--) {
@@ -33,7 +41,8 @@ static void check_gather(mt_dtype t, int64_t first, int64_t rows)
     enum { C = 14, N = 21, D = 37, K = 3 };
     struct move r = move_new(t, N, D, K);
     double *y = kc_random(t, C * D, 1, 6);
-    struct kc k = {.op = MT_OP_gather_rows, .kernel = mt_cpu_gather_rows, .s = {{.i = K}, {.i = first}, {.i = rows}}};
+    struct kc k = {
+        .op = MT_OP_gather_rows, .kernel = mt_cpu_gather_rows, .s = {{.i = K}, {.i = first}, {.i = rows}}};
     kc_arg(&k, t, C, D, 0, 1, y);
     kc_arg(&k, t, N, D, 0, 2, r.x);
     kc_arg(&k, MT_I32, N * K, 0, 0, 0, r.order);
@@ -46,7 +55,8 @@ static void check_gather(mt_dtype t, int64_t first, int64_t rows)
 }
 TEST(gather)
 {
-    KC_FOR_DTYPES(t) {
+    KC_FOR_DTYPES(t)
+    {
         check_gather(t, 0, 0);
         check_gather(t, 0, 14);
         check_gather(t, 30, 9);
@@ -56,7 +66,8 @@ TEST(gather)
 
 TEST(combine_forward)
 {
-    KC_FOR_DTYPES(t) {
+    KC_FOR_DTYPES(t)
+    {
         for (int s = 0; s < 4; s++) {
             struct move r = move_new(t, sizes[s][0], sizes[s][1], sizes[s][2]);
             double *want = kc_new(r.N * r.D);
@@ -97,8 +108,10 @@ static void check_combine_bwd(mt_dtype t, const int64_t *size, bool with_add)
     kc_arg(&k, t, r.M, r.D, 0, pad + 2, r.ret);
     kc_arg(&k, MT_F32, r.M, 0, 0, 0, r.dgate);
     kc_arg(&k, MT_I32, r.N, r.K, 0, pad + 3, r.slot);
-    if (with_add) kc_arg(&k, t, r.N, r.D, 0, pad + 4, r.x);
-    else kc_none(&k);
+    if (with_add)
+        kc_arg(&k, t, r.N, r.D, 0, pad + 4, r.x);
+    else
+        kc_none(&k);
     kc_run(&k);
     kc_check_close(&k, 0, dx, 4e-7);
     kc_check_equal(&k, 1, dgates);
@@ -108,8 +121,10 @@ static void check_combine_bwd(mt_dtype t, const int64_t *size, bool with_add)
 }
 TEST(combine_backward)
 {
-    KC_FOR_DTYPES(t) {
-        for (int s = 0; s < 4; s++) check_combine_bwd(t, sizes[s], true), check_combine_bwd(t, sizes[s], false);
+    KC_FOR_DTYPES(t)
+    {
+        for (int s = 0; s < 4; s++)
+            check_combine_bwd(t, sizes[s], true), check_combine_bwd(t, sizes[s], false);
     }
 }
 TEST(nan_stays_in_its_row)

@@ -26,7 +26,8 @@ struct turn {
 };
 static struct turn turn_new(mt_dtype t, int64_t N, int64_t H, int64_t A, int64_t R)
 {
-    struct turn r = {N, H, A, R, 50, kc_random(t, N * H * A, 2, 1), kc_new(N), kc_new(50 * R), kc_new(N * H * A)};
+    struct turn r = {
+        N, H, A, R, 50, kc_random(t, N * H * A, 2, 1), kc_new(N), kc_new(50 * R), kc_new(N * H * A)};
     for (int64_t n = 0; n < N; n++) r.pos[n] = (double)(n * 17 % 50);
     for (int64_t p = 0; p < 50; p++)
         for (int64_t i = 0; i < R / 2; i++) {
@@ -61,11 +62,13 @@ static struct kc run_turn(mt_dtype t, const struct turn *r, double sign, int64_t
     kc_run(&k);
     return k;
 }
-static const int64_t sizes[][5] = {{1, 1, 2, 2, 0}, {9, 3, 20, 14, 3}, {5, 2, 64, 64, 0}, {2, 1, 1100, 1100, 1}, {0, 2, 8, 8, 0}};
+static const int64_t sizes[][5] = {
+    {1, 1, 2, 2, 0}, {9, 3, 20, 14, 3}, {5, 2, 64, 64, 0}, {2, 1, 1100, 1100, 1}, {0, 2, 8, 8, 0}};
 
 TEST(turns)
 {
-    KC_FOR_DTYPES(t) {
+    KC_FOR_DTYPES(t)
+    {
         for (int s = 0; s < 5; s++)
             for (int sign = -1; sign < 2; sign += 2) {
                 struct turn r = turn_new(t, sizes[s][0], sizes[s][1], sizes[s][2], sizes[s][3]);

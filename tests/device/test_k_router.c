@@ -9,7 +9,8 @@ struct mats {
 };
 static struct mats mats_new(mt_dtype t, int64_t N, int64_t E, int64_t D)
 {
-    struct mats r = {N, E, D, kc_random(t, N * D, 1, 1), kc_random(MT_F32, E * D, 1, 2), kc_random(MT_F32, N * E, 1, 3)};
+    struct mats r = {
+        N, E, D, kc_random(t, N * D, 1, 1), kc_random(MT_F32, E * D, 1, 2), kc_random(MT_F32, N * E, 1, 3)};
     for (int64_t i = 0; i < N * E; i += 3) r.dl[i] = 0; /* experts that got no gradient */
     return r;
 }
@@ -21,14 +22,16 @@ static const int64_t mat_sizes[][3] = {{1, 1, 1}, {13, 7, 45}, {130, 18, 700}, {
 
 TEST(logits)
 {
-    KC_FOR_DTYPES(t) {
+    KC_FOR_DTYPES(t)
+    {
         for (int s = 0; s < 5; s++) {
             struct mats r = mats_new(t, mat_sizes[s][0], mat_sizes[s][1], mat_sizes[s][2]);
             struct kc k = {.op = MT_OP_router_logits, .kernel = mt_cpu_router_logits};
             double *want = kc_new(r.N * r.E);
             for (int64_t n = 0; n < r.N; n++)
                 for (int64_t e = 0; e < r.E; e++)
-                    for (int64_t i = 0; i < r.D; i++) want[n * r.E + e] += r.x[n * r.D + i] * r.w[e * r.D + i];
+                    for (int64_t i = 0; i < r.D; i++)
+                        want[n * r.E + e] += r.x[n * r.D + i] * r.w[e * r.D + i];
             kc_arg(&k, MT_F32, r.N, r.E, 0, 1, NULL);
             kc_arg(&k, t, r.N, r.D, 0, 3, r.x);
             kc_arg(&k, MT_F32, r.E, r.D, 0, 2, r.w);
@@ -42,7 +45,8 @@ TEST(logits)
 }
 TEST(gradient_of_x)
 {
-    KC_FOR_DTYPES(t) {
+    KC_FOR_DTYPES(t)
+    {
         for (int s = 0; s < 5; s++) {
             struct mats r = mats_new(t, mat_sizes[s][0], mat_sizes[s][1], mat_sizes[s][2]);
             struct kc k = {.op = MT_OP_router_bwdx, .kernel = mt_cpu_router_bwdx};
@@ -52,7 +56,8 @@ TEST(gradient_of_x)
             kc_run(&k);
             for (int64_t n = 0; n < r.N; n++)
                 for (int64_t e = 0; e < r.E; e++)
-                    for (int64_t i = 0; i < r.D; i++) r.x[n * r.D + i] += r.dl[n * r.E + e] * r.w[e * r.D + i];
+                    for (int64_t i = 0; i < r.D; i++)
+                        r.x[n * r.D + i] += r.dl[n * r.E + e] * r.w[e * r.D + i];
             kc_check_close(&k, 0, r.x, 1e-6);
             kc_release(&k);
             mats_free(&r);
@@ -61,7 +66,8 @@ TEST(gradient_of_x)
 }
 TEST(gradient_of_w)
 {
-    KC_FOR_DTYPES(t) {
+    KC_FOR_DTYPES(t)
+    {
         for (int s = 0; s < 5; s++) {
             struct mats r = mats_new(t, mat_sizes[s][0], mat_sizes[s][1], mat_sizes[s][2]);
             struct kc k = {.op = MT_OP_router_bwdw, .kernel = mt_cpu_router_bwdw};
@@ -71,7 +77,8 @@ TEST(gradient_of_w)
             kc_run(&k);
             for (int64_t n = 0; n < r.N; n++)
                 for (int64_t e = 0; e < r.E; e++)
-                    for (int64_t i = 0; i < r.D; i++) r.w[e * r.D + i] += r.dl[n * r.E + e] * r.x[n * r.D + i];
+                    for (int64_t i = 0; i < r.D; i++)
+                        r.w[e * r.D + i] += r.dl[n * r.E + e] * r.x[n * r.D + i];
             kc_check_close(&k, 0, r.w, 1e-6);
             kc_release(&k);
             mats_free(&r);
@@ -89,8 +96,14 @@ struct route {
 };
 static struct route route_new(int64_t N, int64_t E, int64_t K, int variant)
 {
-    struct route r = {N, E, K, variant & 1, variant >> 1, variant == 2 ? 1 : 2.5, kc_random(MT_F32, N * E, 4, 1),
-                      kc_random(MT_F32, E, 0.05, 2), kc_new(N * K), kc_new(N * K), kc_random(MT_F32, N * K, 1, 3), kc_new(N * E), false};
+    struct route r = {
+        .N = N, .E = E, .K = K, .score = variant & 1, .norm = variant >> 1, .scale = variant == 2 ? 1 : 2.5};
+    r.logits = kc_random(MT_F32, N * E, 4, 1);
+    r.bias = kc_random(MT_F32, E, 0.05, 2);
+    r.dgates = kc_random(MT_F32, N * K, 1, 3);
+    r.ids = kc_new(N * K);
+    r.gates = kc_new(N * K);
+    r.dlogits = kc_new(N * E);
     return r;
 }
 static void route_free(struct route *r)
@@ -121,7 +134,8 @@ static void route_fwd(struct route *r)
             sum += s[(int64_t)r->ids[n * r->K + k]];
         }
         for (int64_t k = 0; k < r->K; k++)
-            r->gates[n * r->K + k] = r->scale * s[(int64_t)r->ids[n * r->K + k]] / (r->norm ? sum + 1e-20 : 1);
+            r->gates[n * r->K + k] = r->scale * s[(int64_t)r->ids[n * r->K + k]] /
+                                     (r->norm ? sum + 1e-20 : 1);
     }
     free(s), free(choice);
 }
@@ -137,11 +151,13 @@ static void route_bwd(struct route *r)
         for (int64_t k = 0; k < r->K; k++) sum += s[(int64_t)ids[k]];
         for (int64_t k = 0; k < r->K; k++)
             for (int64_t j = 0; j < r->K; j++) {
-                double jacobian = (j == k) / (r->norm ? sum : 1) - (r->norm ? s[(int64_t)ids[k]] / (sum * sum) : 0);
+                double jacobian = (j == k) / (r->norm ? sum : 1) -
+                                  (r->norm ? s[(int64_t)ids[k]] / (sum * sum) : 0);
                 ds[(int64_t)ids[j]] += r->scale * dg[k] * jacobian;
             }
         for (int64_t e = 0; e < r->E; e++) dot += s[e] * ds[e];
-        for (int64_t e = 0; e < r->E; e++) r->dlogits[n * r->E + e] = r->score ? s[e] * (1 - s[e]) * ds[e] : s[e] * (ds[e] - dot);
+        for (int64_t e = 0; e < r->E; e++)
+            r->dlogits[n * r->E + e] = r->score ? s[e] * (1 - s[e]) * ds[e] : s[e] * (ds[e] - dot);
     }
     free(s), free(ds);
 }
@@ -167,7 +183,9 @@ TEST(reference_is_a_gradient)
 
 static struct kc run_topk(const struct route *r, int64_t pad)
 {
-    struct kc k = {.op = MT_OP_router_topk, .kernel = mt_cpu_router_topk, .s = {{.i = r->score}, {.i = r->norm}, {.f = r->scale}}};
+    struct kc k = {.op = MT_OP_router_topk,
+                   .kernel = mt_cpu_router_topk,
+                   .s = {{.i = r->score}, {.i = r->norm}, {.f = r->scale}}};
     kc_arg(&k, MT_I32, r->N, r->K, 0, pad, NULL);
     kc_arg(&k, MT_F32, r->N, r->K, 0, pad + 1, NULL);
     kc_arg(&k, MT_F32, r->N, r->E, 0, pad + 2, r->logits);
@@ -239,7 +257,9 @@ TEST(backward)
     for (int variant = 0; variant < 4; variant++)
         for (int s = 0; s < 5; s++) {
             struct route r = route_new(route_sizes[s][0], route_sizes[s][1], route_sizes[s][2], variant);
-            struct kc k = {.op = MT_OP_router_bwd, .kernel = mt_cpu_router_bwd, .s = {{.i = r.score}, {.i = r.norm}, {.f = r.scale}}};
+            struct kc k = {.op = MT_OP_router_bwd,
+                           .kernel = mt_cpu_router_bwd,
+                           .s = {{.i = r.score}, {.i = r.norm}, {.f = r.scale}}};
             route_fwd(&r);
             route_bwd(&r);
             kc_arg(&k, MT_F32, r.N, r.E, 0, s, NULL);
@@ -247,8 +267,10 @@ TEST(backward)
             kc_arg(&k, MT_I32, r.N, r.K, 0, 2, r.ids);
             kc_arg(&k, MT_F32, r.N, r.E, 0, 3, r.logits);
             kc_run(&k);
-            if (r.E > 1) kc_check_close(&k, 0, r.dlogits, 1e-6);
-            else CHECK_CLOSE(kc_load(kc_at(&k, 0, 0), MT_F32), r.dlogits[0], 1e-7);
+            if (r.E > 1)
+                kc_check_close(&k, 0, r.dlogits, 1e-6);
+            else
+                CHECK_CLOSE(kc_load(kc_at(&k, 0, 0), MT_F32), r.dlogits[0], 1e-7);
             kc_release(&k);
             route_free(&r);
         }
@@ -257,7 +279,9 @@ TEST(backward_nan_shows)
 {
     for (int variant = 0; variant < 4; variant++) {
         struct route r = route_new(2, 5, 2, variant);
-        struct kc k = {.op = MT_OP_router_bwd, .kernel = mt_cpu_router_bwd, .s = {{.i = r.score}, {.i = r.norm}, {.f = r.scale}}};
+        struct kc k = {.op = MT_OP_router_bwd,
+                       .kernel = mt_cpu_router_bwd,
+                       .s = {{.i = r.score}, {.i = r.norm}, {.f = r.scale}}};
         route_fwd(&r);
         r.dgates[1] = NAN;
         kc_arg(&k, MT_F32, 2, 5, 0, 0, NULL);
@@ -277,7 +301,8 @@ static void check_sort(int64_t N, int64_t K, int64_t E, int64_t used)
 {
     double *ids = kc_new(N * K), *order = kc_new(N * K), *slot = kc_new(N * K), *counts = kc_new(E);
     uint64_t seed = 4;
-    for (int64_t i = 0; i < N * K; i++) ids[i] = floor((kc_rand(&seed) + 1) / 2 * (double)used) + (double)(E - used) / 2;
+    for (int64_t i = 0; i < N * K; i++)
+        ids[i] = floor((kc_rand(&seed) + 1) / 2 * (double)used) + (double)(E - used) / 2;
     for (int64_t i = 0; i < N * K; i++) ids[i] = floor(ids[i]);
     int64_t at = 0;
     for (int64_t e = 0; e < E; e++)

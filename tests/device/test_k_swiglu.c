@@ -7,7 +7,8 @@ struct glu {
 };
 static struct glu glu_new(mt_dtype t, int64_t N, int64_t F)
 {
-    struct glu r = {N, F, kc_random(t, N * 2 * F, 6, 1), kc_random(t, N * F, 1, 2), kc_new(N * F), kc_new(N * 2 * F)};
+    struct glu r = {
+        N, F, kc_random(t, N * 2 * F, 6, 1), kc_random(t, N * F, 1, 2), kc_new(N * F), kc_new(N * 2 * F)};
     return r;
 }
 static void glu_free(struct glu *r)
@@ -27,7 +28,8 @@ static void glu_bwd(struct glu *r, const double *gate)
 {
     for (int64_t n = 0; n < r->N; n++)
         for (int64_t i = 0; i < r->F; i++) {
-            double *du = r->du + n * 2 * r->F + i, x = r->u[n * 2 * r->F + i], y = r->u[n * 2 * r->F + r->F + i];
+            double *du = r->du + n * 2 * r->F + i, x = r->u[n * 2 * r->F + i],
+                   y = r->u[n * 2 * r->F + r->F + i];
             double d = r->ds[n * r->F + i] * (gate ? gate[n] : 1), g = 1 / (1 + exp(-x));
             du[0] = d * y * (g + x * g * (1 - g));
             du[r->F] = d * x * g;
@@ -54,7 +56,8 @@ static const int64_t sizes[][3] = {{1, 1, 0}, {9, 37, 3}, {5, 1025, 0}, {0, 16, 
 
 TEST(forward)
 {
-    KC_FOR_DTYPES(t) {
+    KC_FOR_DTYPES(t)
+    {
         for (int i = 0; i < 4; i++) {
             int64_t N = sizes[i][0], F = sizes[i][1], pad = sizes[i][2];
             struct glu r = glu_new(t, N, F);
@@ -71,7 +74,8 @@ TEST(forward)
 }
 TEST(backward)
 {
-    KC_FOR_DTYPES(t) {
+    KC_FOR_DTYPES(t)
+    {
         for (int i = 0; i < 4; i++) {
             int64_t N = sizes[i][0], F = sizes[i][1], pad = sizes[i][2];
             struct glu r = glu_new(t, N, F);
@@ -94,13 +98,15 @@ TEST(far_values_stay_finite)
     kc_arg(&k, MT_F32, 1, 4, 0, 0, NULL);
     kc_arg(&k, MT_F32, 1, 8, 0, 0, u);
     kc_run(&k);
-    for (int i = 0; i < 4; i++) CHECK_CLOSE(kc_load(kc_at(&k, 0, i), MT_F32), want[i], 1e-6 * fabs(want[i]) + 1e-12);
+    for (int i = 0; i < 4; i++)
+        CHECK_CLOSE(kc_load(kc_at(&k, 0, i), MT_F32), want[i], 1e-6 * fabs(want[i]) + 1e-12);
     kc_release(&k);
 }
 TEST(nan_shows)
 {
     double u[12] = {0, NAN, 0, 1, 1, NAN, 1, 1, 1, 1, 1, 1};
-    KC_FOR_DTYPES(t) {
+    KC_FOR_DTYPES(t)
+    {
         struct kc k = {.op = MT_OP_swiglu_fwd, .kernel = mt_cpu_swiglu_fwd};
         kc_arg(&k, t, 2, 3, 0, 0, NULL);
         kc_arg(&k, t, 2, 6, 0, 0, u);
@@ -118,7 +124,8 @@ static void check_expert_fwd(mt_dtype t, int64_t rows)
     struct kc k = {.op = MT_OP_expert_swiglu_fwd, .kernel = mt_cpu_expert_swiglu_fwd, .s = {{.i = rows}}};
     glu_fwd(&r);
     double *before = kc_random(t, C * F_ROUTED, 1, 9);
-    memcpy(r.s + rows * F_ROUTED, before + rows * F_ROUTED, (size_t)((C - rows) * F_ROUTED) * 8); /* not this round's */
+    memcpy(r.s + rows * F_ROUTED, before + rows * F_ROUTED,
+           (size_t)((C - rows) * F_ROUTED) * 8); /* not this round's */
     kc_arg(&k, t, C, F_ROUTED, 0, 3, before);
     kc_arg(&k, t, C, 2 * F_ROUTED, 0, 0, r.u);
     kc_run(&k);
@@ -129,7 +136,8 @@ static void check_expert_fwd(mt_dtype t, int64_t rows)
 }
 TEST(expert_forward)
 {
-    KC_FOR_DTYPES(t) {
+    KC_FOR_DTYPES(t)
+    {
         check_expert_fwd(t, 0);
         check_expert_fwd(t, 7);
         check_expert_fwd(t, C);
@@ -137,7 +145,8 @@ TEST(expert_forward)
 }
 
 /* want: du, s, dgate; what is not of this round stays as it was */
-static void expert_reference(struct glu *r, double *s, double *dgate, const double *gates, const double *order, int64_t first, int64_t rows)
+static void expert_reference(struct glu *r, double *s, double *dgate, const double *gates,
+                             const double *order, int64_t first, int64_t rows)
 {
     double gate[C] = {0};
     for (int64_t i = 0; i < rows; i++) {
@@ -158,7 +167,8 @@ static void check_expert_bwd(mt_dtype t, int64_t first, int64_t rows)
     double *s = kc_random(t, C * F_ROUTED, 1, 5), *gates = kc_random(MT_F32, M, 1, 6), order[M], dgate[M];
     for (int i = 0; i < M; i++) order[i] = i * 7 % M, dgate[i] = -5;
     for (int64_t i = 0; i < C * 2 * F_ROUTED; i++) r.du[i] = 11;
-    struct kc k = {.op = MT_OP_expert_swiglu_bwd, .kernel = mt_cpu_expert_swiglu_bwd, .s = {{.i = first}, {.i = rows}}};
+    struct kc k = {
+        .op = MT_OP_expert_swiglu_bwd, .kernel = mt_cpu_expert_swiglu_bwd, .s = {{.i = first}, {.i = rows}}};
     kc_arg(&k, t, C, 2 * F_ROUTED, 0, 1, r.du);
     kc_arg(&k, t, C, F_ROUTED, 0, 2, s);
     kc_arg(&k, MT_F32, M, 0, 0, 0, dgate);
@@ -177,7 +187,8 @@ static void check_expert_bwd(mt_dtype t, int64_t first, int64_t rows)
 }
 TEST(expert_backward)
 {
-    KC_FOR_DTYPES(t) {
+    KC_FOR_DTYPES(t)
+    {
         check_expert_bwd(t, 0, 0);
         check_expert_bwd(t, 0, C - 1);
         check_expert_bwd(t, 17, 9);

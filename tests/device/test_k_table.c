@@ -8,7 +8,8 @@ TEST(every_op_has_a_kernel_of_its_own)
         CHECK(mt_cpu_kernel[i] != NULL);
         for (int j = 0; j < i; j++) CHECK(mt_cpu_kernel[i] != mt_cpu_kernel[j]);
     }
-    CHECK(mt_cpu_kernel[MT_OP_swiglu_fwd] == mt_cpu_swiglu_fwd && mt_cpu_kernel[MT_OP_init_normal] == mt_cpu_init_normal);
+    CHECK(mt_cpu_kernel[MT_OP_swiglu_fwd] == mt_cpu_swiglu_fwd &&
+          mt_cpu_kernel[MT_OP_init_normal] == mt_cpu_init_normal);
 }
 TEST(the_device_knows_its_matrix_products)
 {

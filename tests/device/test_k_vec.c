@@ -21,7 +21,7 @@ TEST(exp_at_the_ends)
     CHECK(isnan(mt_vec_exp(NAN)) && isnan(mt_vec_exp(-NAN)));
     CHECK(mt_vec_exp(INFINITY) == INFINITY && mt_vec_exp(89.0f) == INFINITY && mt_vec_exp(1e30f) == INFINITY);
     CHECK(mt_vec_exp(-INFINITY) == 0 && mt_vec_exp(-110.0f) == 0 && mt_vec_exp(-FLT_MAX) == 0);
-    CHECK_CLOSE(mt_vec_exp(88.7f) / 3.325e38f, 1, 1e-3); /* near the largest float */
+    CHECK_CLOSE(mt_vec_exp(88.7f) / 3.325e38f, 1, 1e-3);           /* near the largest float */
     CHECK_CLOSE((double)mt_vec_exp(-95.0f), exp(-95.0), 0x1p-149); /* denormal */
     CHECK(mt_vec_sigmoid(-200.0f) == 0 && mt_vec_sigmoid(200.0f) == 1.0f && mt_vec_sigmoid(0.0f) == 0.5f);
 }

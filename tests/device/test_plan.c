@@ -108,7 +108,8 @@ TEST(host_reads_are_no_order)
     CHECK(race[0].first == 0 && race[0].second == 2 && race[0].row == x.a.row && !race[0].lost);
     CHECK_INT(mt_races_find(&x.q, &x.g, -1, true, race, 4), 0);
     CHECK_INT(bench_plan(&x, &e), MT_INTERNAL);
-    CHECK(strstr(e.msg, "race") && strstr(e.msg, "copy_h2d") && strstr(e.msg, "fill0") && strstr(e.msg, "row a"));
+    CHECK(strstr(e.msg, "race") && strstr(e.msg, "copy_h2d") && strstr(e.msg, "fill0") &&
+          strstr(e.msg, "row a"));
     bench_release(&x);
 }
 
@@ -122,7 +123,8 @@ TEST(contents_that_are_not_there_are_an_error)
         if (how == 1) mt_fill0(x.s, mt_view_part(x.b, 0, N / 2));
         if (how == 2) mt_sum_rows(x.s, x.d, mt_view_as(x.keep, 1, N, 0));
         CHECK_INT(bench_plan(&x, &e), MT_INTERNAL);
-        CHECK(strstr(e.msg, (const char *[]){"row a is read", "row b is written in part", "row d is written in part"}[how]) != NULL);
+        CHECK(strstr(e.msg, (const char *[]){"row a is read", "row b is written in part",
+                                             "row d is written in part"}[how]) != NULL);
         x.q.n = x.q.n_args = 0;
         for (int s = 0; s < MT_N_STREAMS; s++) x.c.stream[s].seq = 0;
         mt_fresh(x.s, (mt_view[]){x.a, x.b, x.d}[how]);
@@ -148,7 +150,8 @@ TEST(reads_come_before_the_new_lifetime_of_the_same_operation)
     mt_copy_h2d(x.s, x.keep, x.a);
     CHECK_INT(bench_plan(&x, &e), MT_OK);
     CHECK(!overlap(&x.g, x.a, x.b));
-    x.g.row[x.b.row].off = x.g.row[x.a.row].off; /* a wrong layout: seen, though one stream orders everything */
+    x.g.row[x.b.row].off =
+        x.g.row[x.a.row].off; /* a wrong layout: seen, though one stream orders everything */
     CHECK_INT(mt_races_find(&x.q, &x.g, -1, false, &race, 1), 1);
     CHECK(race.lost && race.first == 1 && race.second == 3);
     CHECK_INT(mt_plan_check(&x.g, &x.q, &e), MT_INTERNAL);
@@ -156,7 +159,8 @@ TEST(reads_come_before_the_new_lifetime_of_the_same_operation)
     bench_release(&x);
 }
 
-/* A small random program on all streams: no layout may fail its own check, and sizes stay between their bounds. */
+/* A small random program on all streams: no layout may fail its own check, and sizes stay between their
+ * bounds. */
 TEST(random_records_get_clean_layouts)
 {
     uint64_t state = 12345;
@@ -169,7 +173,9 @@ TEST(random_records_get_clean_layouts)
         mt_event made[24] = {{0}};
         mt_event used[24][MT_N_STREAMS] = {{{0}}};
         mt_ledger_init(&g, 64);
-        for (int i = 0; i < 24; i++) v[i] = mt_tensor_add(&g, MT_DEVICE_ARENA, i ? MT_ROW_SCRATCH : MT_ROW_WEIGHT, MT_F32, 16 << i % 5, 0, 0, "r%d", i);
+        for (int i = 0; i < 24; i++)
+            v[i] = mt_tensor_add(&g, MT_DEVICE_ARENA, i ? MT_ROW_SCRATCH : MT_ROW_WEIGHT, MT_F32, 16 << i % 5,
+                                 0, 0, "r%d", i);
         mt_ctx_init(&c, 0, 1, &mt_device_sim, &g);
         c.recording = &q;
         for (int k = 0; k < 300; k++) {
@@ -177,7 +183,8 @@ TEST(random_records_get_clean_layouts)
             int i = 1 + (k / 13 + (int)(state >> 33) % 4) % 23, stream = (int)(state >> 45) % MT_N_STREAMS;
             struct mt_stream *s = &c.stream[stream];
             for (int t = 0; t < MT_N_STREAMS && k % 25 == 0; t++) /* the streams meet now and then */
-                for (int u = 0; u < MT_N_STREAMS; u++) mt_stream_wait(&c.stream[t], mt_event_record(&c.stream[u]));
+                for (int u = 0; u < MT_N_STREAMS; u++)
+                    mt_stream_wait(&c.stream[t], mt_event_record(&c.stream[u]));
             mt_stream_wait(s, made[i]);
             if (made[i].seq && (state >> 50) % 3) {
                 mt_read_back(s, v[i], 0, 0);
@@ -193,9 +200,11 @@ TEST(random_records_get_clean_layouts)
         mt_err e = {0};
         CHECK_INT(mt_plan(&g, &q, &info, &e), MT_OK);
         if (e.code) printf("%s\n", e.msg);
-        CHECK(info.bound[0] <= info.peak[0] && info.live[0] <= info.peak[0] && info.peak[0] <= info.unshared[0] && info.peak[0] == g.size[0]);
+        CHECK(info.bound[0] <= info.peak[0] && info.live[0] <= info.peak[0] &&
+              info.peak[0] <= info.unshared[0] && info.peak[0] == g.size[0]);
         CHECK(info.live[0] <= info.bound[0] + 24 * 64);
-        for (int i = 0; i < g.n; i++) CHECK(g.row[i].off % 64 == 0 && g.row[i].off + g.row[i].bytes <= g.size[0]);
+        for (int i = 0; i < g.n; i++)
+            CHECK(g.row[i].off % 64 == 0 && g.row[i].off + g.row[i].bytes <= g.size[0]);
         shared += info.peak[0] < info.unshared[0];
         mt_recording_release(&q);
         mt_ledger_release(&g);
@@ -242,8 +251,9 @@ TEST(peak_of_the_small_step)
     toy_release(&t);
 }
 
-/* Every wait left out in turn. Found in the present layout: a hazard if no layout helps, a throttle if sharing less
- * does. Not found: implied by other waits, or it orders nothing that conflicts; then the plan without it is the same. */
+/* Every wait left out in turn. Found in the present layout: a hazard if no layout helps, a throttle if
+ * sharing less does. Not found: implied by other waits, or it orders nothing that conflicts; then the plan
+ * without it is the same. */
 TEST(every_missing_wait_is_classified)
 {
     struct toy t;
@@ -274,13 +284,13 @@ TEST(every_missing_wait_is_classified)
         hazards += hazard;
         throttles += found && !hazard;
         idle += !found;
-        wrong += hazard && !found;   /* a race in every layout is one in this layout */
-        wrong += pays && !found;     /* what costs bytes let rows share here */
+        wrong += hazard && !found; /* a race in every layout is one in this layout */
+        wrong += pays && !found;   /* what costs bytes let rows share here */
         toy_release(&u);
         mt_recording_release(&less);
     }
-    printf("  %d waits: %d hazards, %d throttles, %d idle; counting host reads as order: %d of %d found\n", waits, hazards, throttles, idle,
-           raced_hosted, raced);
+    printf("  %d waits: %d hazards, %d throttles, %d idle; counting host reads as order: %d of %d found\n",
+           waits, hazards, throttles, idle, raced_hosted, raced);
     CHECK_INT(wrong, 0);
     CHECK(hazards > 10 && throttles > 0 && hazards + throttles + idle == waits && raced_hosted <= raced);
     mt_recording_release(&q);
@@ -293,7 +303,8 @@ static double seconds(void)
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
-/* 4,000 rows and 50,000 records are a large run's; planning must stay a matter of seconds (less where it is slow). */
+/* 4,000 rows and 50,000 records are a large run's; planning must stay a matter of seconds (less where it is
+ * slow). */
 TEST(large_records_plan_quickly)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -307,7 +318,9 @@ TEST(large_records_plan_quickly)
     struct mt_plan_info info;
     mt_err e = {0};
     mt_ledger_init(&g, 64);
-    for (int i = 0; i < ROWS; i++) mt_tensor_add(&g, MT_DEVICE_ARENA, i % 8 ? MT_ROW_SCRATCH : MT_ROW_WEIGHT, MT_F32, 1 << i % 12, 0, 0, "row %d", i);
+    for (int i = 0; i < ROWS; i++)
+        mt_tensor_add(&g, MT_DEVICE_ARENA, i % 8 ? MT_ROW_SCRATCH : MT_ROW_WEIGHT, MT_F32, 1 << i % 12, 0, 0,
+                      "row %d", i);
     mt_ctx_init(&c, 0, 1, &mt_device_sim, &g);
     c.recording = &q;
     for (int i = 0; q.n < RECORDS; i++) {
@@ -319,7 +332,8 @@ TEST(large_records_plan_quickly)
     double t = seconds();
     CHECK_INT(mt_plan(&g, &q, &info, &e), MT_OK);
     t = seconds() - t;
-    printf("  %d rows, %d records: %.2f s, peak %.3f of the bound\n", ROWS, RECORDS, t, (double)info.peak[0] / (double)info.bound[0]);
+    printf("  %d rows, %d records: %.2f s, peak %.3f of the bound\n", ROWS, RECORDS, t,
+           (double)info.peak[0] / (double)info.bound[0]);
     CHECK(t < 60);
     CHECK(info.peak[0] < info.unshared[0]);
     mt_recording_release(&q);

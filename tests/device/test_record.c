@@ -25,7 +25,9 @@ TEST(ledger_rows)
     CHECK_INT(g.size[MT_DEVICE_ARENA], g.row[p.row].off + p.bytes);
     CHECK(mt_row_persistent(MT_ROW_MASTER) && !mt_row_persistent(MT_ROW_SCRATCH));
     CHECK_STR(mt_row_class_text(MT_ROW_LOSS), "logits and their gradient");
-    for (int i = 0; i < 5000; i++) mt_row_add(&g, MT_DEVICE_ARENA, MT_ROW_SCRATCH, 1, "a name much longer than a row has room for, %d", i);
+    for (int i = 0; i < 5000; i++)
+        mt_row_add(&g, MT_DEVICE_ARENA, MT_ROW_SCRATCH, 1, "a name much longer than a row has room for, %d",
+                   i);
     CHECK_INT(g.n, 5005);
     for (int i = 1; i < g.n; i++) CHECK(g.row[i].off % 64 == 0);
     mt_ledger_release(&g);
@@ -45,9 +47,11 @@ TEST(targets_agree_with_gemm)
                 int64_t o = size[i / 9], in = size[i % 9];
                 int64_t nt = mt_packed_bytes(t, (mt_dtype)d, MT_PACKED_NT, o, in);
                 CHECK_INT(nt, mt_gemm_packed_bytes_for((enum mt_isa)isa, (mt_dtype)d, o, in));
-                CHECK_INT(mt_packed_bytes(t, (mt_dtype)d, MT_PACKED_NN, o, in), mt_gemm_packed_bytes_for((enum mt_isa)isa, (mt_dtype)d, in, o));
+                CHECK_INT(mt_packed_bytes(t, (mt_dtype)d, MT_PACKED_NN, o, in),
+                          mt_gemm_packed_bytes_for((enum mt_isa)isa, (mt_dtype)d, in, o));
                 mt_view v = mt_packed_view(t, 3, (mt_dtype)d, MT_PACKED_NT, 64, o, in);
-                CHECK(v.bytes == nt && v.off == 64 && v.row == 3 && v.dim[0] == o && v.dim[1] == in && v.format == MT_PACKED_NT);
+                CHECK(v.bytes == nt && v.off == 64 && v.row == 3 && v.dim[0] == o && v.dim[1] == in &&
+                      v.format == MT_PACKED_NT);
             }
     }
 }
@@ -109,13 +113,15 @@ static void call_wrong_dim(void)
 {
     struct bench b;
     bench_init(&b);
-    mt_rmsnorm_fwd(&b.c.stream[MT_COMPUTE], b.y, b.rstd, b.x, mt_view_of(b.gain.row, MT_F32, 0, 7, 0, 0), 1e-5);
+    mt_rmsnorm_fwd(&b.c.stream[MT_COMPUTE], b.y, b.rstd, b.x, mt_view_of(b.gain.row, MT_F32, 0, 7, 0, 0),
+                   1e-5);
 }
 static void call_wrong_type(void)
 {
     struct bench b;
     bench_init(&b);
-    mt_rmsnorm_fwd(&b.c.stream[MT_GATHER], b.y, b.rstd, mt_view_of(b.x.row, MT_BF16, 0, 4, 8, 0), b.gain, 1e-5);
+    mt_rmsnorm_fwd(&b.c.stream[MT_GATHER], b.y, b.rstd, mt_view_of(b.x.row, MT_BF16, 0, 4, 8, 0), b.gain,
+                   1e-5);
 }
 static void call_missing(void)
 {
@@ -135,13 +141,15 @@ TEST(a_call_that_does_not_fit_stops_the_program)
     CHECK_INT(child(call_right, said, sizeof said), 0);
     CHECK_STR(said, "");
     CHECK_INT(child(call_wrong_dim, said, sizeof said), MT_INTERNAL);
-    CHECK(strstr(said, "rmsnorm_fwd") && strstr(said, "argument g") && strstr(said, "[D]") && strstr(said, "[7,") && strstr(said, "rank 3"));
+    CHECK(strstr(said, "rmsnorm_fwd") && strstr(said, "argument g") && strstr(said, "[D]") &&
+          strstr(said, "[7,") && strstr(said, "rank 3"));
     CHECK_INT(child(call_wrong_type, said, sizeof said), MT_INTERNAL);
     CHECK(strstr(said, "argument x") && strstr(said, "bf16") && strstr(said, "stream 1"));
     CHECK_INT(child(call_missing, said, sizeof said), MT_INTERNAL);
     CHECK(strstr(said, "argument rstd") && strstr(said, "missing"));
     CHECK_INT(child(call_out_of_row, said, sizeof said), MT_INTERNAL);
-    CHECK(strstr(said, "fill0") && strstr(said, "[4, 20)") && strstr(said, "rstd") && strstr(said, "of 16 bytes"));
+    CHECK(strstr(said, "fill0") && strstr(said, "[4, 20)") && strstr(said, "rstd") &&
+          strstr(said, "of 16 bytes"));
 }
 
 TEST(record_holds_what_was_enqueued)
@@ -153,15 +161,18 @@ TEST(record_holds_what_was_enqueued)
     mt_rmsnorm_fwd(s, b.y, b.rstd, b.x, b.gain, 0.25);
     b.c.round = 1;
     mt_stream_wait(d, mt_event_record(s));
-    mt_rmsnorm_bwd(d, b.y, mt_tensor_add(&b.g, MT_DEVICE_ARENA, MT_ROW_SCRATCH, MT_F32, MT_NORM_BLOCKS, 8, 0, "dgp"), mt_view_part(b.x, 0, 4), b.x,
-                   b.rstd, b.gain, MT_NONE);
+    mt_rmsnorm_bwd(d, b.y,
+                   mt_tensor_add(&b.g, MT_DEVICE_ARENA, MT_ROW_SCRATCH, MT_F32, MT_NORM_BLOCKS, 8, 0, "dgp"),
+                   mt_view_part(b.x, 0, 4), b.x, b.rstd, b.gain, MT_NONE);
     mt_fill0(s, mt_view_part(b.x, 1, 2));
     CHECK_INT(b.q.n, 4);
     const struct mt_rec *r = b.q.rec;
-    CHECK(r[0].op == MT_OP_rmsnorm_fwd && r[0].stream == MT_COMPUTE && r[0].seq == 1 && r[0].round == 0 && r[0].n_args == 4);
+    CHECK(r[0].op == MT_OP_rmsnorm_fwd && r[0].stream == MT_COMPUTE && r[0].seq == 1 && r[0].round == 0 &&
+          r[0].n_args == 4);
     CHECK(r[0].dim['N' - 'A'] == 4 && r[0].dim['D' - 'A'] == 8 && r[0].dtype == MT_F32);
     CHECK_CLOSE(r[0].scalar[0].f, 0.25, 0);
-    CHECK(r[1].op == MT_OP_wait && r[1].stream == MT_D2H && r[1].seq == 1 && r[1].ev.stream == MT_COMPUTE && r[1].ev.seq == 1);
+    CHECK(r[1].op == MT_OP_wait && r[1].stream == MT_D2H && r[1].seq == 1 && r[1].ev.stream == MT_COMPUTE &&
+          r[1].ev.seq == 1);
     CHECK(r[2].op == MT_OP_rmsnorm_bwd && r[2].seq == 2 && r[2].round == 1 && r[2].n_args == 6);
     const struct mt_rec_arg *a = &b.q.arg[r[0].arg];
     CHECK(a[0].row == b.y.row && a[0].dir == MT_OUT && a[0].whole && a[2].dir == MT_IN && a[2].bytes == 128);
@@ -206,7 +217,8 @@ TEST(hash_sees_schedule_and_shapes_only)
     struct toy t, wider;
     toy_init(&t, 2);
     toy_init(&wider, 4);
-    struct mt_recording a = toy_record(&t, 2, -1), b = toy_record(&t, 2, -1), c = toy_record(&t, 1, -1), d = toy_record(&wider, 2, -1);
+    struct mt_recording a = toy_record(&t, 2, -1), b = toy_record(&t, 2, -1), c = toy_record(&t, 1, -1),
+                        d = toy_record(&wider, 2, -1);
     CHECK(mt_recording_hash(&a) == mt_recording_hash(&b));
     CHECK(mt_recording_hash(&a) != mt_recording_hash(&c));
     CHECK(mt_recording_hash(&a) != mt_recording_hash(&d));
@@ -221,7 +233,8 @@ TEST(hash_sees_schedule_and_shapes_only)
     toy_release(&wider);
 }
 
-/* The record of the run on the cpu, host reads answered by data, is the record on sim given the same answers. */
+/* The record of the run on the cpu, host reads answered by data, is the record on sim given the same
+ * answers. */
 TEST(sim_records_what_the_cpu_runs)
 {
     struct toy t;
@@ -236,7 +249,8 @@ TEST(sim_records_what_the_cpu_runs)
             CHECK_INT(q[r].n, sim.n);
             CHECK(mt_recording_hash(&q[r]) == mt_recording_hash(&sim));
             for (int64_t i = 0; i < sim.n && i < q[r].n; i++)
-                CHECK(q[r].rec[i].op == sim.rec[i].op && q[r].rec[i].round == sim.rec[i].round && q[r].rec[i].seq == sim.rec[i].seq);
+                CHECK(q[r].rec[i].op == sim.rec[i].op && q[r].rec[i].round == sim.rec[i].round &&
+                      q[r].rec[i].seq == sim.rec[i].seq);
         }
     }
     toy_job_close(&j);
@@ -261,7 +275,8 @@ TEST(sim_answers_host_reads)
     b.c.tape = NULL;
     mt_host_read(&b.c.stream[MT_COMPUTE], MT_READ_COUNTS, 2, b.rstd, got);
     CHECK(got[0] == 3);
-    CHECK(b.q.n == 4 && b.q.rec[3].op == MT_OP_read_back && b.q.rec[3].scalar[0].i == MT_READ_COUNTS && b.q.rec[3].scalar[1].i == 2);
+    CHECK(b.q.n == 4 && b.q.rec[3].op == MT_OP_read_back && b.q.rec[3].scalar[0].i == MT_READ_COUNTS &&
+          b.q.rec[3].scalar[1].i == 2);
     bench_release(&b);
 }
 

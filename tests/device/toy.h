@@ -1,5 +1,6 @@
-/* toy.h: a small step with every feature of a real one: prefetched gathers, offload, dispatch rounds, reductions, five
- * streams, host reads; made of operations of the table. Weights are gains of RMSNorms, cut over the ranks. */
+/* toy.h: a small step with every feature of a real one: prefetched gathers, offload, dispatch rounds,
+ * reductions, five streams, host reads; made of operations of the table. Weights are gains of RMSNorms, cut
+ * over the ranks. */
 #ifndef MT_TESTS_DEVICE_TOY_H
 #define MT_TESTS_DEVICE_TOY_H
 #include <stdint.h>
@@ -15,9 +16,9 @@
 enum { TOY_LAYERS = 4, TOY_MAX_RANKS = 64, TOY_N = 32, TOY_D = 64 };
 
 struct toy_layer {
-    mt_view w, grad, acc;                   /* persistent */
-    mt_view x, rstd, hx, counts, gf, gb;    /* forward: input, its host copy, gathered weights for both passes */
-    mt_view xb, dx, dgp, full, st;          /* backward */
+    mt_view w, grad, acc;                /* persistent */
+    mt_view x, rstd, hx, counts, gf, gb; /* forward: input, its host copy, gathered weights for both passes */
+    mt_view xb, dx, dgp, full, st;       /* backward */
 };
 struct toy {
     struct mt_ledger g;
@@ -39,7 +40,8 @@ static inline void toy_init(struct toy *t, int world)
     t->xe = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_SCRATCH, MT_F32, n, d, 0, "xe");
     for (int l = 0; l <= TOY_LAYERS; l++) {
         struct toy_layer *y = &t->l[l];
-#define ROW(name, arena, class, ...) y->name = mt_tensor_add(g, MT_##arena##_ARENA, MT_ROW_##class, MT_F32, __VA_ARGS__, "%s.%d", #name, l)
+#define ROW(name, arena, class, ...) \
+    y->name = mt_tensor_add(g, MT_##arena##_ARENA, MT_ROW_##class, MT_F32, __VA_ARGS__, "%s.%d", #name, l)
         ROW(x, DEVICE, ACTIVATION, n, d, 0);
         ROW(dx, DEVICE, SCRATCH, n, d, 0);
         if (l == TOY_LAYERS) break;
@@ -58,13 +60,18 @@ static inline void toy_init(struct toy *t, int world)
 #undef ROW
     }
 }
-static inline void toy_release(struct toy *t) { mt_ledger_release(&t->g); }
+static inline void toy_release(struct toy *t)
+{
+    mt_ledger_release(&t->g);
+}
 
 struct toy_events {
-    mt_event gathered[TOY_LAYERS], used[TOY_LAYERS + 2], down[TOY_LAYERS], up[TOY_LAYERS], reduced[TOY_LAYERS + 2];
+    mt_event gathered[TOY_LAYERS], used[TOY_LAYERS + 2], down[TOY_LAYERS], up[TOY_LAYERS],
+        reduced[TOY_LAYERS + 2];
 };
 
-static inline void toy_gather(struct mt_ctx *c, const struct toy *t, struct toy_events *e, int l, mt_view into, mt_event after)
+static inline void toy_gather(struct mt_ctx *c, const struct toy *t, struct toy_events *e, int l,
+                              mt_view into, mt_event after)
 {
     struct mt_stream *s = &c->stream[MT_GATHER];
     mt_stream_wait(s, after);
@@ -96,7 +103,8 @@ static inline void toy_forward(struct mt_ctx *c, struct toy *t, struct toy_event
     mt_stream_wait(compute, mt_event_record(h2d));
     for (int l = 0; l < TOY_LAYERS; l++) {
         struct toy_layer *y = &t->l[l];
-        if (l + 1 < TOY_LAYERS) toy_gather(c, t, e, l + 1, t->l[l + 1].gf, l ? e->used[l - 1] : (mt_event){0});
+        if (l + 1 < TOY_LAYERS)
+            toy_gather(c, t, e, l + 1, t->l[l + 1].gf, l ? e->used[l - 1] : (mt_event){0});
         mt_stream_wait(compute, e->gathered[l]);
         if (l > 1) mt_stream_wait(compute, e->down[l - 2]);
         mt_rmsnorm_fwd(compute, t->l[l + 1].x, y->rstd, y->x, y->gf, 1e-5);
@@ -109,7 +117,8 @@ static inline void toy_forward(struct mt_ctx *c, struct toy *t, struct toy_event
 }
 static inline void toy_backward(struct mt_ctx *c, struct toy *t, struct toy_events *e)
 {
-    struct mt_stream *compute = &c->stream[MT_COMPUTE], *h2d = &c->stream[MT_H2D], *reduce = &c->stream[MT_REDUCE];
+    struct mt_stream *compute = &c->stream[MT_COMPUTE], *h2d = &c->stream[MT_H2D],
+                     *reduce = &c->stream[MT_REDUCE];
     mt_copy_h2d(compute, t->l[TOY_LAYERS].dx, t->l[TOY_LAYERS].x);
     e->used[TOY_LAYERS] = e->used[TOY_LAYERS + 1] = mt_event_record(compute);
     for (int l = TOY_LAYERS - 1; l >= 0; l--) {
@@ -209,12 +218,16 @@ static inline void toy_job_open(struct toy_job *j, struct toy *t, struct mt_exec
             memset(mt_address(c, y->acc), 0, (size_t)y->acc.bytes);
         }
     }
-    if (mt_comm_open_threads(&j->comm, j->ctxs, t->world, &e) || mt_exec_open(&j->exec, o, j->ctxs, t->world, &j->dev, &e)) {
+    if (mt_comm_open_threads(&j->comm, j->ctxs, t->world, &e) ||
+        mt_exec_open(&j->exec, o, j->ctxs, t->world, &j->dev, &e)) {
         printf("toy: %s\n", e.msg);
         exit(1);
     }
 }
-static inline mt_status toy_job_step(struct toy_job *j) { return mt_exec_run(j->exec, toy_step, j->args); }
+static inline mt_status toy_job_step(struct toy_job *j)
+{
+    return mt_exec_run(j->exec, toy_step, j->args);
+}
 /* Of all persistent rows of all ranks. */
 static inline uint64_t toy_job_bits(const struct toy_job *j)
 {

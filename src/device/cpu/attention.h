@@ -27,8 +27,9 @@ struct mt_att {
 void mt_att_init(struct mt_att *t, const struct mt_call *c, void *scratch, const void *dev);
 /* bytes of the kernel's scratch, aligned to 64 */
 void *mt_att_take(struct mt_att *t, int64_t bytes);
-/* Sets the tile so that `rows` times row_bytes fit what is left once fixed_bytes are taken too. */
-void mt_att_set_tile(struct mt_att *t, int64_t row_bytes, int64_t fixed_bytes);
+/* Sets the tile so that its rows, of row_bytes in all buffers together, fit what is left of the scratch. There is room
+ * for widths to 512 with 128 query heads a kv head; more is a bug of the caller. */
+void mt_att_set_tile(struct mt_att *t, int64_t row_bytes);
 /* Elements between rows of a gathered tile: multiples of 512 bytes share few cache sets. */
 int64_t mt_att_ld(const struct mt_att *t, int64_t width);
 
@@ -43,12 +44,24 @@ static inline int64_t mt_att_block(int64_t j)
 {
     return j / ATT_KEYS * ATT_KEYS;
 }
-/* Columns [*c0, *c1) of the block at ks that token i sees. */
-static inline void mt_att_columns(const struct mt_att *t, int64_t i, int64_t ks, int *c0, int *c1)
+/* All ones for the columns of the block at ks that token i sees, zero for the others: as bits, since what is masked
+ * out may be NaN. */
+MT_VEC_INLINE void mt_att_mask(const struct mt_att *t, int64_t i, int64_t ks, uint32_t mask[ATT_KEYS])
 {
     int64_t from = t->begin[i] - ks, to = i + 1 - ks;
-    *c0 = (int)(from > 0 ? from : 0);
-    *c1 = (int)(to < ATT_KEYS ? to : ATT_KEYS);
+    int32_t c0 = (int32_t)(from > 0 ? from : 0), c1 = (int32_t)(to < ATT_KEYS ? to : ATT_KEYS);
+    for (int32_t j = 0; j < ATT_KEYS; j++) mask[j] = 0u - (uint32_t)((j >= c0) & (j < c1));
+}
+MT_VEC_INLINE float mt_att_masked(float x, uint32_t mask)
+{
+    return mt_f32_of_bits(mt_bits_of_f32(x) & mask);
+}
+MT_VEC_INLINE void mt_att_put_row(const struct mt_att *t, void *to, int64_t row, const float x[ATT_KEYS])
+{
+    if (t->dtype == MT_F32)
+        memcpy((float *)to + row * ATT_KEYS, x, ATT_KEYS * sizeof *x);
+    else
+        for (int j = 0; j < ATT_KEYS; j++) ((mt_bf16 *)to)[row * ATT_KEYS + j] = mt_bf16_of(x[j]);
 }
 
 /* An argument [N, heads, width]: where it is, bytes between tokens and between heads. */
@@ -60,7 +73,8 @@ struct mt_att_arg mt_att_arg(const struct mt_call *c, int i, int64_t width);
 
 /* Rows (token, head) of tokens [lo, hi) of x, `per` heads from head g * per on, to rows of mt_att_ld elements; and
  * back, from dense rows of f32 times factor[row] (or 1). */
-void mt_att_gather(const struct mt_att *t, void *rows, const struct mt_att_arg *x, int64_t g, int64_t lo, int64_t hi);
+void mt_att_gather(const struct mt_att *t, void *rows, const struct mt_att_arg *x, int64_t g, int64_t lo,
+                   int64_t hi);
 void mt_att_spread(const struct mt_att *t, const struct mt_att_arg *x, const float *rows, const float *factor,
                    int64_t per, int64_t g, int64_t lo, int64_t hi);
 
@@ -68,12 +82,16 @@ void mt_att_spread(const struct mt_att *t, const struct mt_att_arg *x, const flo
  * from nt). Bytes of either, for a whole block. */
 int64_t mt_att_nt_bytes(const struct mt_att *t, int64_t width);
 int64_t mt_att_nn_bytes(const struct mt_att *t, int64_t width);
-void mt_att_pack(const struct mt_att *t, void *nt, const struct mt_att_arg *x, int64_t g, const struct mt_att_range *r);
-void mt_att_turn(const struct mt_att *t, void *nn, const void *nt, const struct mt_att_range *r, int64_t width);
+void mt_att_pack(const struct mt_att *t, void *nt, const struct mt_att_arg *x, int64_t g,
+                 const struct mt_att_range *r);
+void mt_att_turn(const struct mt_att *t, void *nn, const void *nt, const struct mt_att_range *r,
+                 int64_t width);
 
-/* out[rows][ATT_KEYS] = x[rows][width] keys^T; acc[rows][width] += p[rows][ATT_KEYS] keys */
+/* out[rows][ATT_KEYS] = x[rows][width] keys^T */
 void mt_att_scores(const struct mt_att *t, float *out, const void *x, const void *nt, int64_t rows,
                    const struct mt_att_range *r, int64_t width);
-void mt_att_mix(const struct mt_att *t, float *acc, const void *p, const void *nn, int64_t rows,
-                const struct mt_att_range *r, int64_t width);
+/* acc[rows][width] = acc fade[rows] (or acc, if NULL) + p[rows][ATT_KEYS] keys. work: mt_att_mix_bytes. */
+int64_t mt_att_mix_bytes(int64_t width);
+void mt_att_mix(const struct mt_att *t, float *acc, const float *fade, const void *p, const void *nn,
+                int64_t rows, const struct mt_att_range *r, int64_t width, float *work);
 #endif

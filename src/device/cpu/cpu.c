@@ -3,8 +3,8 @@
 
 #include "device/cpu/exec_watch.h"
 
-/* Positions count on over restarts in the executor: a stream whose count begins again was restarted. Events are of the
- * present count, and a stream that has one has been seen since its restart. */
+/* Positions count on over restarts in the executor: a stream whose count begins again was restarted. Events
+ * are of the present count, and a stream that has one has been seen since its restart. */
 static int64_t position(struct mt_exec_rank *r, const struct mt_stream *s)
 {
     if (s->seq <= r->last[s->id]) r->base[s->id] += r->last[s->id];
@@ -52,7 +52,8 @@ static void cpu_wait(struct mt_stream *s, mt_event ev)
     mt_host_push(r, n);
 }
 
-/* The read_back in front of this is a place in the stream; when it is reached, the copy happens here, in host code. */
+/* The read_back in front of this is a place in the stream; when it is reached, the copy happens here, in host
+ * code. */
 static void cpu_host_read(struct mt_stream *s, enum mt_read_kind kind, int64_t index, mt_view src, void *dst)
 {
     struct mt_exec_rank *r = s->ctx->exec;

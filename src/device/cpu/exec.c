@@ -17,8 +17,8 @@ void mt_exec_lock(struct mt_exec *e)
 {
     pthread_mutex_lock(&e->mu);
 }
-/* One sleeper is called; if more is ready it calls the next one when it has taken its share. A worker that spins needs
- * no call. */
+/* One sleeper is called; if more is ready it calls the next one when it has taken its share. A worker that
+ * spins needs no call. */
 void mt_exec_unlock(struct mt_exec *e)
 {
     bool more = e->n_items > 0;
@@ -36,8 +36,10 @@ static void poison(const struct mt_call *c)
 }
 MT_UNWATCHED void mt_exec_part(const struct mt_exec *e, struct mt_node *n, int part, void *scratch)
 {
-    if (e->o.poison) poison(&n->call);
-    else if (n->call.op == MT_OP_fresh) return;
+    if (e->o.poison)
+        poison(&n->call);
+    else if (n->call.op == MT_OP_fresh)
+        return;
     mt_cpu_kernel[n->call.op](&n->call, part, n->parts, scratch, e->dev);
 }
 
@@ -83,9 +85,12 @@ static void wait_for_work(struct mt_exec *e)
 
 static void item_run(struct mt_exec *e, struct mt_item i, void *scratch)
 {
-    if (!i.node) mt_fiber_resume(&i.rank->fiber);
-    else if (MT_WATCH) mt_watch_run(i.rank, i.node);
-    else mt_exec_part(e, i.node, i.part, scratch);
+    if (!i.node)
+        mt_fiber_resume(&i.rank->fiber);
+    else if (MT_WATCH)
+        mt_watch_run(i.rank, i.node);
+    else
+        mt_exec_part(e, i.node, i.part, scratch);
 }
 static void *worker_main(void *arg)
 {
@@ -104,8 +109,10 @@ static void *worker_main(void *arg)
         item_run(e, i, w->scratch);
         mt_exec_lock(e);
         e->running--;
-        if (i.node) mt_queue_part_done(i.rank, i.node);
-        else mt_host_left(i.rank);
+        if (i.node)
+            mt_queue_part_done(i.rank, i.node);
+        else
+            mt_host_left(i.rank);
         if (!e->n_items && !e->running) pthread_cond_signal(&e->idle);
     }
     mt_exec_unlock(e);
@@ -115,19 +122,25 @@ static void *worker_main(void *arg)
 /* ---- a run ---- */
 static mt_status hang_describe(struct mt_exec_rank *r)
 {
-    static const char *const host[] = {"running", "waits for a host read", "waits for room in its queue", "has ended"};
+    static const char *const host[] = {"running", "waits for a host read", "waits for room in its queue",
+                                       "has ended"};
     mt_err *err = &r->ctx->err;
     for (int s = 0; s < MT_N_STREAMS; s++) {
         if (r->queue[s].first < 0) continue;
         const struct mt_node *n = &r->ring[(uint32_t)r->queue[s].first & r->mask];
         if (n->wait && r->queue[n->ev.stream].first >= 0) continue; /* that stream has the cause */
         if (n->wait)
-            return mt_err_set(err, MT_HANG, "rank %d, stream %d: waits for operation %lld of stream %d, which was never enqueued (it is at %lld)",
+            return mt_err_set(err, MT_HANG,
+                              "rank %d, stream %d: waits for operation %lld of stream %d, which was never "
+                              "enqueued (it is at %lld)",
                               r->ctx->rank, s, (long long)(n->ev.seq - r->base[n->ev.stream]), n->ev.stream,
                               (long long)(r->queue[n->ev.stream].done - r->base[n->ev.stream]));
         if (n->meet)
-            return mt_err_set(err, MT_HANG, "rank %d, stream %d: %s (operation %lld) has %d of its %d members; host code %s", r->ctx->rank, s,
-                              mt_op_info[n->call.op].name, (long long)(n->seq - r->base[s]), n->meet->arrived, n->members, host[r->host]);
+            return mt_err_set(
+                err, MT_HANG,
+                "rank %d, stream %d: %s (operation %lld) has %d of its %d members; host code %s",
+                r->ctx->rank, s, mt_op_info[n->call.op].name, (long long)(n->seq - r->base[s]),
+                n->meet->arrived, n->members, host[r->host]);
     }
     return mt_err_set(err, MT_HANG, "rank %d: nothing can run; host code %s", r->ctx->rank, host[r->host]);
 }
@@ -178,7 +191,8 @@ static mt_status rank_open(struct mt_exec *e, struct mt_exec_rank *r, struct mt_
     *r = (struct mt_exec_rank){.exec = e, .ctx = ctx, .host = MT_HOST_ENDED, .mask = (uint32_t)e->o.ring - 1};
     for (int s = 0; s < MT_N_STREAMS; s++) r->queue[s].first = r->queue[s].last = -1;
     r->ring = calloc((size_t)e->o.ring, sizeof *r->ring);
-    MT_REQUIRE(r->ring, err, MT_IO, "opening the executor: no memory for %d queued operations of rank %d", e->o.ring, ctx->rank);
+    MT_REQUIRE(r->ring, err, MT_IO, "opening the executor: no memory for %d queued operations of rank %d",
+               e->o.ring, ctx->rank);
     r->limit = r->mask + 1;
     MT_TRY(mt_host_open(r, err));
     MT_TRY(mt_watch_open(r, err));
@@ -203,7 +217,8 @@ static mt_status workers_open(struct mt_exec *e, const cpu_set_t *cpus, bool pin
     for (int i = 0; i < e->o.workers; i++) {
         struct mt_worker *w = &e->worker[i];
         *w = (struct mt_worker){.exec = e, .index = i};
-        w->scratch = mmap(NULL, MT_SCRATCH_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        w->scratch = mmap(NULL, MT_SCRATCH_BYTES, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (w->scratch == MAP_FAILED) w->scratch = NULL;
         MT_REQUIRE(w->scratch, err, MT_IO, "mapping the scratch of worker %d: %s", i, strerror(errno));
         int rc = pthread_create(&w->thread, NULL, worker_main, w);
@@ -215,12 +230,14 @@ static mt_status workers_open(struct mt_exec *e, const cpu_set_t *cpus, bool pin
     return MT_OK;
 }
 
-static mt_status exec_fill(struct mt_exec *e, struct mt_ctx *const ctxs[], int n, const cpu_set_t *cpus, mt_err *err)
+static mt_status exec_fill(struct mt_exec *e, struct mt_ctx *const ctxs[], int n, const cpu_set_t *cpus,
+                           mt_err *err)
 {
     e->rank = calloc((size_t)n, sizeof *e->rank);
     e->items = calloc((size_t)n * (MT_N_STREAMS + 1), sizeof *e->items);
     e->worker = calloc((size_t)e->o.workers, sizeof *e->worker);
-    MT_REQUIRE(e->rank && e->items && e->worker, err, MT_IO, "opening the executor of %d ranks: out of memory", n);
+    MT_REQUIRE(e->rank && e->items && e->worker, err, MT_IO,
+               "opening the executor of %d ranks: out of memory", n);
     for (int i = 0; i < n; i++) {
         e->n = i + 1; /* closing sees this one too */
         MT_TRY(rank_open(e, &e->rank[i], ctxs[i], err));
@@ -238,9 +255,11 @@ mt_status mt_exec_open(struct mt_exec **exec, struct mt_exec_options o, struct m
     if (sched_getaffinity(0, sizeof cpus, &cpus) || CPU_COUNT(&cpus) == 0) CPU_SET(0, &cpus);
     if (!o.workers) o.workers = CPU_COUNT(&cpus);
     if (!o.ring) o.ring = DEFAULT_RING;
-    MT_REQUIRE(o.workers > 0 && o.workers <= MAX_WORKERS, err, MT_CONFIG, "executor: %d workers; 1 to %d are possible", o.workers, MAX_WORKERS);
+    MT_REQUIRE(o.workers > 0 && o.workers <= MAX_WORKERS, err, MT_CONFIG,
+               "executor: %d workers; 1 to %d are possible", o.workers, MAX_WORKERS);
     MT_REQUIRE(o.ring >= MIN_RING && !(o.ring & (o.ring - 1)), err, MT_CONFIG,
-               "executor: a queue of %d operations; it should be a power of two, %d at least", o.ring, MIN_RING);
+               "executor: a queue of %d operations; it should be a power of two, %d at least", o.ring,
+               MIN_RING);
     struct mt_exec *e = calloc(1, sizeof *e);
     MT_REQUIRE(e, err, MT_IO, "opening the executor: out of memory");
     e->o = o;
@@ -251,7 +270,8 @@ mt_status mt_exec_open(struct mt_exec **exec, struct mt_exec_options o, struct m
     /* Workers and fibers leave signals to the program's own threads; faults stay theirs. */
     sigset_t all, old;
     sigfillset(&all);
-    for (int i = 0; i < 6; i++) sigdelset(&all, (int[]){SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP}[i]);
+    for (int i = 0; i < 6; i++)
+        sigdelset(&all, (int[]){SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP}[i]);
     pthread_sigmask(SIG_SETMASK, &all, &old);
     mt_status st = exec_fill(e, ctxs, n, &cpus, err);
     pthread_sigmask(SIG_SETMASK, &old, NULL);

@@ -1,10 +1,12 @@
 /* exec_core.h: what the executor's files share.
  *
- * exec.c: opening, workers, a run. exec_ready.c: the list of ready work. exec_queue.c: rings, streams, collectives.
- * exec_host.c: host code. exec_watch.c: what ThreadSanitizer builds do on top. cpu.c: the device's functions.
+ * exec.c: opening, workers, a run. exec_ready.c: the list of ready work. exec_queue.c: rings, streams,
+ * collectives. exec_host.c: host code. exec_watch.c: what ThreadSanitizer builds do on top. cpu.c: the
+ * device's functions.
  *
- * One lock guards ready list and queues; it is held for a few instructions per operation, never while one runs. A node
- * belongs to its rank's host code until published, then to the lock, and to the workers that run it. */
+ * One lock guards ready list and queues; it is held for a few instructions per operation, never while one
+ * runs. A node belongs to its rank's host code until published, then to the lock, and to the workers that run
+ * it. */
 #ifndef MT_DEVICE_CPU_EXEC_CORE_H
 #define MT_DEVICE_CPU_EXEC_CORE_H
 #include <pthread.h>
@@ -49,7 +51,8 @@ struct mt_exec_rank {
     struct mt_node *ring;
     uint32_t mask, head, published, tail, limit; /* retired, published, written, may be written up to */
     struct mt_queue queue[MT_N_STREAMS];
-    int64_t base[MT_N_STREAMS], last[MT_N_STREAMS]; /* host code: positions before the last restart, last one seen */
+    int64_t base[MT_N_STREAMS],
+        last[MT_N_STREAMS];        /* host code: positions before the last restart, last one seen */
     enum mt_host_state host, park; /* under the lock; what host code asked for */
     mt_event want;
     struct mt_fiber fiber;
@@ -90,11 +93,12 @@ void mt_queue_part_done(struct mt_exec_rank *r, struct mt_node *n);
 
 /* exec_host.c */
 mt_status mt_host_open(struct mt_exec_rank *r, mt_err *e);
-void mt_host_park(struct mt_exec_rank *r, enum mt_host_state why); /* from host code; returns when it may go on */
-void mt_host_wake(struct mt_exec_rank *r);                         /* under the lock */
-void mt_host_left(struct mt_exec_rank *r);                         /* under the lock, when a worker is back from it */
-struct mt_node *mt_host_node(struct mt_exec_rank *r);              /* a free node, to be filled and pushed */
-void mt_host_push(struct mt_exec_rank *r, struct mt_node *n);      /* the node just got */
+void mt_host_park(struct mt_exec_rank *r,
+                  enum mt_host_state why);            /* from host code; returns when it may go on */
+void mt_host_wake(struct mt_exec_rank *r);            /* under the lock */
+void mt_host_left(struct mt_exec_rank *r);            /* under the lock, when a worker is back from it */
+struct mt_node *mt_host_node(struct mt_exec_rank *r); /* a free node, to be filled and pushed */
+void mt_host_push(struct mt_exec_rank *r, struct mt_node *n); /* the node just got */
 
 /* exec.c */
 void mt_exec_lock(struct mt_exec *e);

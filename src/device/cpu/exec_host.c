@@ -1,4 +1,5 @@
-/* exec_host.c: a rank's host code, a fiber. It changes threads whenever it parks, so it keeps no thread-local state. */
+/* exec_host.c: a rank's host code, a fiber. It changes threads whenever it parks, so it keeps no thread-local
+ * state. */
 #include "device/cpu/exec_watch.h"
 
 /* Operations that host code writes before it publishes them: the lock is taken once for so many. */
@@ -24,8 +25,8 @@ static void publish(struct mt_exec_rank *r)
     mt_exec_unlock(r->exec);
 }
 
-/* `park` becomes `host` under the lock, after the switch and by the worker: were it done here, a second worker could
- * resume this stack while it is still in use. */
+/* `park` becomes `host` under the lock, after the switch and by the worker: were it done here, a second
+ * worker could resume this stack while it is still in use. */
 void mt_host_park(struct mt_exec_rank *r, enum mt_host_state why)
 {
     publish(r);
@@ -48,8 +49,10 @@ void mt_host_wake(struct mt_exec_rank *r)
 void mt_host_left(struct mt_exec_rank *r)
 {
     r->host = r->park;
-    if (r->host == MT_HOST_ENDED) r->exec->ended++;
-    else mt_host_wake(r);
+    if (r->host == MT_HOST_ENDED)
+        r->exec->ended++;
+    else
+        mt_host_wake(r);
 }
 
 struct mt_node *mt_host_node(struct mt_exec_rank *r)

@@ -1,4 +1,5 @@
-/* exec_queue.c: a rank's ring and streams, and the meetings of collectives. Everything here runs under the lock. */
+/* exec_queue.c: a rank's ring and streams, and the meetings of collectives. Everything here runs under the
+ * lock. */
 #include "device/cpu/exec_watch.h"
 
 static struct mt_node *node_at(struct mt_exec_rank *r, int32_t i)
@@ -25,7 +26,8 @@ static void node_over(struct mt_exec_rank *r, struct mt_queue *q, struct mt_node
     r->exec->live--;
 }
 
-/* Starts what can start: a stream's first operation, and waits whose event is reached, which may free other streams. */
+/* Starts what can start: a stream's first operation, and waits whose event is reached, which may free other
+ * streams. */
 static void advance(struct mt_exec_rank *r)
 {
     for (bool again = true; again;) {
@@ -42,8 +44,10 @@ static void advance(struct mt_exec_rank *r)
                     continue;
                 }
                 q->busy = true;
-                if (n->meet) arrive(r, n);
-                else mt_ready_push(r->exec, r, n);
+                if (n->meet)
+                    arrive(r, n);
+                else
+                    mt_ready_push(r->exec, r, n);
             }
         }
     }
@@ -75,8 +79,10 @@ MT_UNWATCHED static void meeting_over(struct mt_meeting *m, int members)
 void mt_queue_part_done(struct mt_exec_rank *r, struct mt_node *n)
 {
     if (--n->left > 0) return;
-    if (!n->meet) node_done(r, n);
-    else if (++n->meet->pulled == n->members) meeting_over(n->meet, n->members);
+    if (!n->meet)
+        node_done(r, n);
+    else if (++n->meet->pulled == n->members)
+        meeting_over(n->meet, n->members);
 }
 
 void mt_queue_publish(struct mt_exec_rank *r)
@@ -85,8 +91,10 @@ void mt_queue_publish(struct mt_exec_rank *r)
         struct mt_node *n = &r->ring[r->published & r->mask];
         struct mt_queue *q = &r->queue[n->stream];
         int32_t i = (int32_t)(r->published & r->mask);
-        if (q->first < 0) q->first = i;
-        else node_at(r, q->last)->next = i;
+        if (q->first < 0)
+            q->first = i;
+        else
+            node_at(r, q->last)->next = i;
         q->last = i;
         r->exec->live++;
     }

@@ -14,15 +14,16 @@ static uint32_t scramble(uint64_t x)
     return (uint32_t)(x >> 33);
 }
 
-/* Adversarial orders. Seeds 1..5: stream seed-1 runs only when nothing else can; 6..10: it always runs first; above:
- * random priorities of (rank, stream), redrawn now and then. Host code comes first (operations as early as they may be),
- * with every third seed at random. */
+/* Adversarial orders. Seeds 1..5: stream seed-1 runs only when nothing else can; 6..10: it always runs first;
+ * above: random priorities of (rank, stream), redrawn now and then. Host code comes first (operations as
+ * early as they may be), with every third seed at random. */
 static uint32_t priority(const struct mt_exec *e, const struct mt_item *i)
 {
     int seed = e->o.order_seed, s = i->node ? i->node->stream : MT_N_STREAMS;
     if (s == MT_N_STREAMS && seed % 3) return UINT32_MAX;
     if (seed <= MT_N_STREAMS && s == seed - 1) return 0;
-    if (seed > MT_N_STREAMS && seed <= 2 * MT_N_STREAMS && s == seed - MT_N_STREAMS - 1) return UINT32_MAX - 1;
+    if (seed > MT_N_STREAMS && seed <= 2 * MT_N_STREAMS && s == seed - MT_N_STREAMS - 1)
+        return UINT32_MAX - 1;
     uint64_t draw = (uint64_t)e->picks >> (3 + seed % 5);
     return scramble((uint64_t)seed << 48 ^ draw << 20 ^ (uint64_t)(i->rank->ctx->rank * 8 + s)) >> 1;
 }
@@ -35,7 +36,9 @@ struct mt_item mt_ready_take(struct mt_exec *e)
         for (int64_t k = 0; k < e->n_items; k++)
             if (priority(e, &e->items[k]) > priority(e, &e->items[best])) best = k;
     struct mt_item i = e->items[best];
-    if (i.node && i.part + 1 < i.node->parts) e->items[best].part++;
-    else e->items[best] = e->items[--e->n_items];
+    if (i.node && i.part + 1 < i.node->parts)
+        e->items[best].part++;
+    else
+        e->items[best] = e->items[--e->n_items];
     return i;
 }

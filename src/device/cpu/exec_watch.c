@@ -10,7 +10,8 @@
 void AnnotateIgnoreWritesBegin(const char *file, int line);
 void AnnotateIgnoreWritesEnd(const char *file, int line);
 
-/* SYNCS: positions of a stream that have names of their own; more can't be waited for at one time. */
+/* SYNCS: names of positions of a stream. They are used again after so many, which can only hide a race, and
+ * only one between operations so far apart. */
 enum { NO_SYNC = 1, SYNCS = 4096, STREAM_STACK_BYTES = 256 << 10 };
 
 struct stream_run {
@@ -51,7 +52,8 @@ mt_status mt_watch_open(struct mt_exec_rank *r, mt_err *e)
     for (int s = 0; s < MT_N_STREAMS; s++) {
         struct stream_run *run = &r->watch->run[s];
         run->rank = r;
-        run->scratch = mmap(NULL, MT_SCRATCH_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        run->scratch = mmap(NULL, MT_SCRATCH_BYTES, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (run->scratch == MAP_FAILED) run->scratch = NULL;
         MT_REQUIRE(run->scratch, e, MT_IO, "mapping a stream's scratch: %s", strerror(errno));
         MT_TRY(mt_fiber_open(&run->fiber, STREAM_STACK_BYTES, false, stream_main, run, e));
@@ -114,7 +116,4 @@ MT_UNWATCHED void mt_watch_run(struct mt_exec_rank *r, struct mt_node *n)
     s->node = n;
     mt_fiber_resume(&s->fiber);
 }
-#else
-/* Nothing is watched in this build. */
-typedef int mt_watch_none;
 #endif

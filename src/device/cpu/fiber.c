@@ -36,10 +36,12 @@ static void fiber_main(unsigned lo, unsigned hi)
     struct mt_fiber *f = (struct mt_fiber *)((uintptr_t)lo | (uintptr_t)hi << 32);
     __sanitizer_finish_switch_fiber(NULL, (const void **)&f->asan_back_stack, &f->asan_back_bytes);
     f->entry(f->arg);
-    MT_ASSERT(!"a fiber returned");
+    bool fiber_returned = true;
+    MT_ASSERT(!fiber_returned);
 }
 
-mt_status mt_fiber_open(struct mt_fiber *f, size_t stack_bytes, bool sync, void (*entry)(void *), void *arg, mt_err *e)
+mt_status mt_fiber_open(struct mt_fiber *f, size_t stack_bytes, bool sync, void (*entry)(void *), void *arg,
+                        mt_err *e)
 {
     size_t guard = page(), bytes = (stack_bytes + guard - 1) / guard * guard + guard;
     *f = (struct mt_fiber){.bytes = bytes, .entry = entry, .arg = arg, .sync = sync};
@@ -51,7 +53,8 @@ mt_status mt_fiber_open(struct mt_fiber *f, size_t stack_bytes, bool sync, void 
                strerror(errno));
     f->here.uc_stack.ss_sp = map + guard;
     f->here.uc_stack.ss_size = bytes - guard;
-    makecontext(&f->here, (void (*)(void))fiber_main, 2, (unsigned)(uintptr_t)f, (unsigned)((uintptr_t)f >> 32));
+    makecontext(&f->here, (void (*)(void))fiber_main, 2, (unsigned)(uintptr_t)f,
+                (unsigned)((uintptr_t)f >> 32));
     f->tsan = __tsan_create_fiber(0);
     return MT_OK;
 }

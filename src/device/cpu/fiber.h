@@ -18,8 +18,8 @@ struct mt_fiber {
 };
 
 /* entry never returns: it yields. f must not move afterwards. IO: no memory for the stack. */
-MT_MUST_USE mt_status mt_fiber_open(struct mt_fiber *f, size_t stack_bytes, bool sync, void (*entry)(void *), void *arg,
-                                    mt_err *e);
+MT_MUST_USE mt_status mt_fiber_open(struct mt_fiber *f, size_t stack_bytes, bool sync, void (*entry)(void *),
+                                    void *arg, mt_err *e);
 void mt_fiber_close(struct mt_fiber *f); /* while it is not running; zeros are fine */
 void mt_fiber_resume(struct mt_fiber *f);
 void mt_fiber_yield(struct mt_fiber *f); /* from inside */

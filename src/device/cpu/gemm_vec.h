@@ -19,7 +19,9 @@
 
 enum { NC = NV * VW, PARTIAL_PANELS = 4, BLOCK_ROWS = 256 };
 enum vec_kind { KIND_F32, KIND_SPLIT, KIND_DOT };
-typedef uint32_t vec_bits __attribute__((vector_size(4 * VW), may_alias));
+typedef uint32_t vec_bits __attribute__((vector_size(4 * VW), aligned(4), may_alias));
+typedef float one_f32 __attribute__((may_alias));
+typedef int one_pair __attribute__((aligned(2), may_alias));
 
 /* Where a kernel reads A: element (row, k) at p + row * row + k * k bytes; k counts f32, or words of a pair. */
 struct strip {
@@ -31,10 +33,10 @@ struct strip {
 INLINE vec mac(enum vec_kind kind, vec c, const char *a, vec b)
 {
 #ifdef vec_dot
-    if (kind == KIND_DOT) return vec_dot(c, *(const int *)a, b);
+    if (kind == KIND_DOT) return vec_dot(c, *(const one_pair *)a, b);
 #endif
     (void)kind;
-    return vec_fma(vec_set(*(const float *)a), b, c);
+    return vec_fma(vec_set(*(const one_f32 *)a), b, c);
 }
 
 /* Rows are addressed in threes, which needs few registers: base, base + row, base + 2 * row. */
@@ -183,6 +185,18 @@ static void finish(const struct vec_job *j, const float *sum, int64_t row, int64
     }
 }
 
+/* Lines of C that the next block of rows reads or writes: from L3 they take as long as some of its steps. */
+static void fetch_c(const struct vec_job *j, int64_t row, int64_t rows, int64_t col)
+{
+    const struct mt_gemm_mul *g = j->g;
+    int64_t size = mt_dtype_bytes(g->c_dtype);
+    const char *c = (const char *)g->c + (row * g->ldc + col) * size;
+    for (int64_t r = 0; r < rows; r++, c += g->ldc * size) {
+        __builtin_prefetch(c, 1, 3);
+        if (size == 4) __builtin_prefetch(c + 64, 1, 3);
+    }
+}
+
 /* One panel, k values k0 .. k0 + k, all rows of the rectangle. Sums of full f32 panels grow in C itself, others in
  * `partial` until the last k. */
 static void mul_panel(const struct vec_job *j, int64_t panel, int64_t k0, int64_t k, struct strip a, float *partial)
@@ -201,6 +215,7 @@ static void mul_panel(const struct vec_job *j, int64_t panel, int64_t k0, int64_
             for (int64_t r = 0; r < rows; r++)
                 memcpy(acc + r * MT_PANEL, (const float *)g->c + (row0 + lo + r) * g->ldc + col, (size_t)(4 * cols));
         struct strip s = {a.p + lo * a.row, a.row, a.k};
+        if (direct || k0 + k == g->k) fetch_c(j, row0 + lo + (direct ? rows : 0), lesser(rows, j->r.rows - lo - (direct ? rows : 0)), col);
         for (int c = 0; c < MT_PANEL; c += NC)
             j->o->kernel((int)rows, acc + c, ld, s, b + 4 * c, steps_of(j->o, k), k0 > 0 || g->accumulate);
         if (!direct && k0 + k == g->k) finish(j, acc, row0 + lo, rows, col, cols);

@@ -8,17 +8,18 @@ struct fwd {
     float *lse;
     void *k_nt, *v_nt, *v_nn; /* a packed key block */
     void *q, *p;              /* rows of the tile */
-    float *s, *acc, *top, *sum;
+    float *s, *acc, *top, *sum, *fade, *mixed;
 };
 
 static void fwd_layout(struct fwd *f)
 {
     struct mt_att *t = &f->t;
-    int64_t ldq = mt_att_ld(t, t->a), row = ldq * t->size + ATT_KEYS * (4 + t->size) + t->b * 4 + 8;
+    int64_t ldq = mt_att_ld(t, t->a), row = ldq * t->size + ATT_KEYS * (4 + t->size) + t->b * 4 + 12;
     f->k_nt = mt_att_take(t, mt_att_nt_bytes(t, t->a));
     f->v_nt = mt_att_take(t, mt_att_nt_bytes(t, t->b));
     f->v_nn = mt_att_take(t, mt_att_nn_bytes(t, t->b));
-    mt_att_set_tile(t, row, 0);
+    f->mixed = mt_att_take(t, mt_att_mix_bytes(t->b));
+    mt_att_set_tile(t, row);
     int64_t rows = t->tile * t->per;
     f->q = mt_att_take(t, rows * ldq * t->size);
     f->p = mt_att_take(t, rows * ATT_KEYS * t->size);
@@ -26,21 +27,33 @@ static void fwd_layout(struct fwd *f)
     f->acc = mt_att_take(t, rows * t->b * 4);
     f->top = mt_att_take(t, rows * 4);
     f->sum = mt_att_take(t, rows * 4);
+    f->fade = mt_att_take(t, rows * 4);
 }
 
-/* One row of scores to probabilities relative to the row's maximum; returns the factor for what was summed before. */
-MT_VEC_INLINE float softmax_row(float *s, float scale, int c0, int c1, float *top, float *sum)
+/* By halves: a chain of 64 comparisons would take longer than the exponentials. NaNs are passed over. */
+MT_VEC_INLINE float greatest(const float s[ATT_KEYS])
 {
-    float most = *top;
-    for (int j = 0; j < ATT_KEYS; j++) s[j] = j >= c0 && j < c1 ? s[j] * scale : -FLT_MAX;
-    float here = mt_vec_max(s, ATT_KEYS);
-    most = here > most ? here : most;
-    for (int j = 0; j < ATT_KEYS; j++) {
-        float e = mt_vec_exp(s[j] - most);
-        s[j] = j >= c0 && j < c1 ? e : 0;
+    float lane[ATT_KEYS / 2];
+    for (int j = 0; j < ATT_KEYS / 2; j++) {
+        float a = s[j] > -FLT_MAX ? s[j] : -FLT_MAX, b = s[j + ATT_KEYS / 2];
+        lane[j] = b > a ? b : a;
     }
-    float fade = mt_vec_exp(*top - most);
-    *sum = *sum * fade + mt_vec_sum(s, ATT_KEYS);
+    for (int h = ATT_KEYS / 4; h; h /= 2)
+        for (int j = 0; j < h; j++) lane[j] = lane[j + h] > lane[j] ? lane[j + h] : lane[j];
+    return lane[0];
+}
+
+/* One row of scores to probabilities p relative to the row's maximum; returns the factor for what was summed before. */
+MT_VEC_INLINE float softmax_row(float p[ATT_KEYS], const float *s, float scale, const uint32_t mask[ATT_KEYS],
+                                float *top, float *sum)
+{
+    const uint32_t low = mt_bits_of_f32(-FLT_MAX);
+    for (int j = 0; j < ATT_KEYS; j++)
+        p[j] = mt_f32_of_bits((mt_bits_of_f32(s[j] * scale) & mask[j]) | (low & ~mask[j]));
+    float here = greatest(p), before = *top, most = here > before ? here : before;
+    for (int j = 0; j < ATT_KEYS; j++) p[j] = mt_att_masked(mt_vec_exp(p[j] - most), mask[j]);
+    float fade = here > before ? mt_vec_exp(before - here) : 1;
+    *sum = *sum * fade + mt_vec_sum(p, ATT_KEYS);
     *top = most;
     return fade;
 }
@@ -49,16 +62,12 @@ MT_VEC static void softmax(struct fwd *f, const struct mt_att_range *r, int64_t 
 {
     const struct mt_att *t = &f->t;
     for (int64_t i = r->lo; i < r->hi; i++) {
-        int c0, c1;
-        mt_att_columns(t, i, r->ks, &c0, &c1);
+        uint32_t mask[ATT_KEYS];
+        mt_att_mask(t, i, r->ks, mask);
         for (int64_t h = 0; h < t->per; h++, row++) {
-            float *s = f->s + row * ATT_KEYS, *acc = f->acc + row * t->b;
-            float fade = softmax_row(s, t->scale, c0, c1, f->top + row, f->sum + row);
-            if (fade != 1)
-                for (int64_t j = 0; j < t->b; j++) acc[j] *= fade;
-            if (t->dtype == MT_F32) memcpy((float *)f->p + row * ATT_KEYS, s, ATT_KEYS * sizeof *s);
-            else
-                for (int j = 0; j < ATT_KEYS; j++) ((mt_bf16 *)f->p)[row * ATT_KEYS + j] = mt_bf16_of(s[j]);
+            float p[ATT_KEYS];
+            f->fade[row] = softmax_row(p, f->s + row * ATT_KEYS, t->scale, mask, f->top + row, f->sum + row);
+            mt_att_put_row(t, f->p, row, p);
         }
     }
 }
@@ -74,7 +83,8 @@ static void add_keys(struct fwd *f, int64_t g, int64_t t0, int64_t t1, int64_t k
     mt_att_turn(t, f->v_nn, f->v_nt, &r, t->b);
     mt_att_scores(t, f->s + row * ATT_KEYS, (char *)f->q + row * ldq * t->size, f->k_nt, rows, &r, t->a);
     softmax(f, &r, row);
-    mt_att_mix(t, f->acc + row * t->b, (char *)f->p + row * ATT_KEYS * t->size, f->v_nn, rows, &r, t->b);
+    mt_att_mix(t, f->acc + row * t->b, f->fade + row, (char *)f->p + row * ATT_KEYS * t->size, f->v_nn, rows,
+               &r, t->b, f->mixed);
 }
 
 static void fwd_tile(struct fwd *f, int64_t g, int64_t t0, int64_t t1)

@@ -10,7 +10,7 @@ struct bwd {
     const float *lse;
     void *k_nt, *v_nt, *k_nn; /* a packed key block */
     void *q, *dout, *p, *ds;  /* rows of the tile */
-    float *s, *dp, *dq, *delta;
+    float *s, *dp, *dq, *delta, *mixed;
     float *dk, *dv; /* of the key block */
 };
 
@@ -24,7 +24,8 @@ static void bwd_layout(struct bwd *f)
     f->k_nn = mt_att_take(t, mt_att_nn_bytes(t, t->a));
     f->dk = mt_att_take(t, ATT_KEYS * t->a * 4);
     f->dv = mt_att_take(t, ATT_KEYS * t->b * 4);
-    mt_att_set_tile(t, row, 0);
+    f->mixed = mt_att_take(t, mt_att_mix_bytes(t->a));
+    mt_att_set_tile(t, row);
     int64_t rows = t->tile * t->per;
     f->q = mt_att_take(t, rows * lda * t->size);
     f->dout = mt_att_take(t, rows * ldb * t->size);
@@ -49,38 +50,31 @@ MT_VEC static void load_tile(struct bwd *f, int64_t g, int64_t t0, int64_t t1)
             float x[MT_CHUNK], y[MT_CHUNK], sum = 0;
             for (int64_t j = 0; j < t->b; j += MT_CHUNK) {
                 int64_t n = mt_min64(MT_CHUNK, t->b - j);
-                sum += mt_vec_dot(mt_vec_in(dout, t->dtype, j, n, x),
-                                  mt_vec_in(o, t->dtype, j, n, y), n);
+                sum += mt_vec_dot(mt_vec_in(dout, t->dtype, j, n, x), mt_vec_in(o, t->dtype, j, n, y), n);
             }
             *delta++ = sum;
         }
-}
-
-MT_VEC_INLINE void put_row(const struct mt_att *t, void *to, int64_t row, const float *x)
-{
-    if (t->dtype == MT_F32) memcpy((float *)to + row * ATT_KEYS, x, ATT_KEYS * sizeof *x);
-    else
-        for (int j = 0; j < ATT_KEYS; j++) ((mt_bf16 *)to)[row * ATT_KEYS + j] = mt_bf16_of(x[j]);
 }
 
 /* p and ds of the rows from `row` on, from s and dp */
 MT_VEC static void gradients(struct bwd *f, int64_t g, const struct mt_att_range *r, int64_t row)
 {
     const struct mt_att *t = &f->t;
+    const float scale = t->scale;
     for (int64_t i = r->lo; i < r->hi; i++) {
-        int c0, c1;
-        mt_att_columns(t, i, r->ks, &c0, &c1);
+        uint32_t mask[ATT_KEYS];
+        mt_att_mask(t, i, r->ks, mask);
         for (int64_t h = 0; h < t->per; h++, row++) {
-            float *s = f->s + row * ATT_KEYS, *dp = f->dp + row * ATT_KEYS;
+            const float *s = f->s + row * ATT_KEYS, *dp = f->dp + row * ATT_KEYS;
+            float p[ATT_KEYS], ds[ATT_KEYS];
             float base = f->lse[(g * t->per + h) * t->tokens + i], delta = f->delta[row];
             for (int j = 0; j < ATT_KEYS; j++) {
-                float e = mt_vec_exp(s[j] * t->scale - base);
-                float d = e * (dp[j] - delta) * t->scale;
-                s[j] = j >= c0 && j < c1 ? e : 0;
-                dp[j] = j >= c0 && j < c1 ? d : 0;
+                float e = mt_vec_exp(s[j] * scale - base);
+                p[j] = mt_att_masked(e, mask[j]);
+                ds[j] = mt_att_masked(e * (dp[j] - delta) * scale, mask[j]);
             }
-            put_row(t, f->p, row, s);
-            put_row(t, f->ds, row, dp);
+            mt_att_put_row(t, f->p, row, p);
+            mt_att_put_row(t, f->ds, row, ds);
         }
     }
 }
@@ -147,7 +141,8 @@ static void queries_pass(struct bwd *f, int64_t g, int64_t t0, int64_t t1)
         mt_att_pack(t, f->v_nt, &f->v, g, &r);
         mt_att_turn(t, f->k_nn, f->k_nt, &r, t->a);
         tile_gradients(f, g, &r, t0);
-        mt_att_mix(t, f->dq + row * t->a, (char *)f->ds + row * ATT_KEYS * t->size, f->k_nn, rows, &r, t->a);
+        mt_att_mix(t, f->dq + row * t->a, NULL, (char *)f->ds + row * ATT_KEYS * t->size, f->k_nn, rows, &r,
+                   t->a, f->mixed);
     }
     mt_att_spread(t, &f->dq_arg, f->dq, NULL, t->per, g, t0, t1);
 }
@@ -178,7 +173,9 @@ void mt_cpu_attention_bwd(const struct mt_call *c, int part, int parts, void *sc
     int64_t tiles = (t->tokens + t->tile - 1) / t->tile, blocks = (t->tokens + ATT_KEYS - 1) / ATT_KEYS;
     for (int64_t u = part; u < t->groups * (tiles + blocks); u += parts) {
         int64_t g = u % t->groups, i = u / t->groups;
-        if (i < blocks) keys_pass(&f, g, i * ATT_KEYS);
-        else queries_pass(&f, g, (i - blocks) * t->tile, mt_min64((i - blocks + 1) * t->tile, t->tokens));
+        if (i < blocks)
+            keys_pass(&f, g, i * ATT_KEYS);
+        else
+            queries_pass(&f, g, (i - blocks) * t->tile, mt_min64((i - blocks + 1) * t->tile, t->tokens));
     }
 }

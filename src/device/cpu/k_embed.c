@@ -14,7 +14,8 @@ void mt_cpu_embed_fwd(const struct mt_call *c, int part, int parts, void *scratc
     mt_share(mt_dim(c, 'N'), 1, part, parts, &lo, &hi);
     for (int64_t n = lo; n < hi; n++) {
         MT_ASSERT(tok[n] >= 0 && tok[n] < V);
-        memcpy((char *)a->x + n * c->ld[0] * el, (const char *)a->w + tok[n] * c->ld[2] * el, (size_t)(D * el));
+        memcpy((char *)a->x + n * c->ld[0] * el, (const char *)a->w + tok[n] * c->ld[2] * el,
+               (size_t)(D * el));
     }
 }
 

@@ -1,8 +1,8 @@
 /* k_exec.c: kernels of the operations that the executor has a part in.
  *
- * fresh runs only in debugging; read_back is a place in its stream, behind which host code copies; a collective has its
- * members bound to R, itself to I, and as source a table of the members' sources. The table belongs to the executor,
- * which ThreadSanitizer must not look at from a stream; the copies it sees. */
+ * fresh runs only in debugging; read_back is a place in its stream, behind which host code copies; a
+ * collective has its members bound to R, itself to I, and as source a table of the members' sources. The
+ * table belongs to the executor, which ThreadSanitizer must not look at from a stream; the copies it sees. */
 #include <string.h>
 
 #include "device/cpu/exec_watch.h"

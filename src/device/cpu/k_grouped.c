@@ -15,7 +15,8 @@ static int64_t *offsets_at(const struct mt_call *c, void *scratch)
 }
 
 /* offset[e] .. offset[e + 1]: the rows of expert e, as far as they fall in the round, counted from its first. */
-static const int64_t *round_offsets(int64_t *offset, const int32_t *counts, int64_t experts, int64_t first, int64_t rows)
+static const int64_t *round_offsets(int64_t *offset, const int32_t *counts, int64_t experts, int64_t first,
+                                    int64_t rows)
 {
     int64_t end = -first;
     offset[0] = 0;
@@ -34,10 +35,16 @@ static void grouped_mul(const struct mt_call *c, char outputs, char inputs, bool
     char *out = c->arg[0];
     if (into) out += first * c->ld[0] * mt_dtype_bytes(c->dtype);
     const struct mt_gemm_mul g = {
-        .c = out, .a = c->arg[1], .b = c->arg[2],
-        .n = mt_dim(c, outputs), .k = mt_dim(c, inputs),
-        .lda = c->ld[1], .ldc = c->ld[0], .c_dtype = (mt_dtype)c->dtype,
-        .groups = experts, .b_stride = c->stride[2],
+        .c = out,
+        .a = c->arg[1],
+        .b = c->arg[2],
+        .n = mt_dim(c, outputs),
+        .k = mt_dim(c, inputs),
+        .lda = c->ld[1],
+        .ldc = c->ld[0],
+        .c_dtype = (mt_dtype)c->dtype,
+        .groups = experts,
+        .b_stride = c->stride[2],
         .offset = round_offsets(offsets_at(c, scratch), c->arg[3], experts, first, rows),
     };
     gemm_of(c, dev)->mul(&g, part, parts, scratch);
@@ -67,10 +74,17 @@ void mt_cpu_grouped_bwdw(const struct mt_call *c, int part, int parts, void *scr
     const struct mt_scalars_grouped_bwdw *s = MT_SCALARS(grouped_bwdw, c);
     int64_t experts = mt_dim(c, 'E');
     const struct mt_gemm_tn g = {
-        .dw = a->dw, .dy = a->dy, .x = a->x,
-        .o = mt_dim(c, 'O'), .i = mt_dim(c, 'I'),
-        .lddw = c->ld[0], .lddy = c->ld[1], .ldx = c->ld[2], .accumulate = true,
-        .groups = experts, .dw_stride = c->stride[0] / 4,
+        .dw = a->dw,
+        .dy = a->dy,
+        .x = a->x,
+        .o = mt_dim(c, 'O'),
+        .i = mt_dim(c, 'I'),
+        .lddw = c->ld[0],
+        .lddy = c->ld[1],
+        .ldx = c->ld[2],
+        .accumulate = true,
+        .groups = experts,
+        .dw_stride = c->stride[0] / 4,
         .offset = round_offsets(offsets_at(c, scratch), a->counts, experts, s->first, s->rows),
     };
     gemm_of(c, dev)->mul_tn(&g, part, parts, scratch);

@@ -8,5 +8,7 @@ void mt_cpu_init_normal(const struct mt_call *c, int part, int parts, void *scra
     const struct mt_scalars_init_normal *s = MT_SCALARS(init_normal, c);
     int64_t lo, hi;
     mt_share(c->bytes[0] / 4, 1024, part, parts, &lo, &hi);
-    if (hi > lo) mt_rng_fill_normal((float *)MT_ARGS(init_normal, c)->w + lo, (uint64_t)s->key, s->first + lo, hi - lo, s->std);
+    if (hi > lo)
+        mt_rng_fill_normal((float *)MT_ARGS(init_normal, c)->w + lo, (uint64_t)s->key, s->first + lo, hi - lo,
+                           s->std);
 }

@@ -32,8 +32,8 @@ static float loss_of(struct lse r, float logit)
 }
 
 /* (softmax - onehot) / valid */
-MT_VEC_INLINE void xent_row(const struct mt_call *c, void *dlogits, int64_t at, const float *x, struct lse r, int64_t label,
-                            double valid)
+MT_VEC_INLINE void xent_row(const struct mt_call *c, void *dlogits, int64_t at, const float *x, struct lse r,
+                            int64_t label, double valid)
 {
     float scale = (float)(1 / (r.sum * valid));
     for (int64_t j = 0, V = mt_dim(c, 'V'); j < V; j += MT_CHUNK) {
@@ -123,7 +123,8 @@ void mt_cpu_sum_parts_i64(const struct mt_call *c, int part, int parts, void *sc
     mt_share(mt_dim(c, 'W'), 64, part, parts, &lo, &hi);
     for (int64_t w = lo; w < hi; w++) {
         uint64_t sum = 0; /* words of exact sums carry in two's complement */
-        for (int64_t i = 0; i < mt_dim(c, 'R'); i++) sum += (uint64_t)((const int64_t *)a->parts)[i * c->ld[1] + w];
+        for (int64_t i = 0; i < mt_dim(c, 'R'); i++)
+            sum += (uint64_t)((const int64_t *)a->parts)[i * c->ld[1] + w];
         ((int64_t *)a->sum)[w] = (int64_t)sum;
     }
 }

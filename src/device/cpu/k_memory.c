@@ -51,6 +51,8 @@ MT_VEC void mt_cpu_weight_cast(const struct mt_call *c, int part, int parts, voi
     int64_t lo, hi;
     mt_share(c->bytes[1] / 4, GRAIN, part, parts, &lo, &hi);
     if (hi <= lo) return;
-    if (c->dtype == MT_F32) memcpy((float *)a->w + lo, master + lo, (size_t)(hi - lo) * 4);
-    else mt_vec_put(a->w, c->dtype, lo, master + lo, hi - lo);
+    if (c->dtype == MT_F32)
+        memcpy((float *)a->w + lo, master + lo, (size_t)(hi - lo) * 4);
+    else
+        mt_vec_put(a->w, c->dtype, lo, master + lo, hi - lo);
 }

@@ -3,8 +3,10 @@
 
 static inline void put(void *x, uint8_t t, int64_t i, float value)
 {
-    if (t == MT_F32) ((float *)x)[i] = value;
-    else ((mt_bf16 *)x)[i] = mt_bf16_of(value);
+    if (t == MT_F32)
+        ((float *)x)[i] = value;
+    else
+        ((mt_bf16 *)x)[i] = mt_bf16_of(value);
 }
 static inline float get(const void *x, uint8_t t, int64_t i)
 {

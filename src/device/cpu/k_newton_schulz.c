@@ -3,8 +3,8 @@
  * torch.optim.Muon does. A and B are symmetric: their lower triangle is computed, the upper one copied. */
 #include "base/ns_coeff.h"
 #include "device/cpu/kernels.h"
-#include "device/cpu/vec.h"
 #include "device/cpu/muon_ws.h"
+#include "device/cpu/vec.h"
 
 struct ns {
     const struct mt_gemm *gemm;
@@ -24,8 +24,10 @@ static inline float get(const void *x, mt_dtype t, int64_t i)
 }
 static inline void put(void *x, mt_dtype t, int64_t i, float value)
 {
-    if (t == MT_F32) ((float *)x)[i] = value;
-    else ((mt_bf16 *)x)[i] = mt_bf16_of(value);
+    if (t == MT_F32)
+        ((float *)x)[i] = value;
+    else
+        ((mt_bf16 *)x)[i] = mt_bf16_of(value);
 }
 
 /* Clamped so that a zero matrix stays zero; NaN goes through. */
@@ -83,7 +85,8 @@ static int64_t product(const struct ns *n, const char *a, int64_t lda, int64_t l
 }
 
 /* out = alpha * sum + beta * old, elementwise, a row of m elements; old may be NULL */
-MT_VEC static void combine(void *out, const float *sum, float alpha, const void *old, float beta, mt_dtype t, int64_t m)
+MT_VEC static void combine(void *out, const float *sum, float alpha, const void *old, float beta, mt_dtype t,
+                           int64_t m)
 {
     for (int64_t j = 0; j < m; j += MT_CHUNK) {
         float buf[MT_CHUNK], made[MT_CHUNK];
@@ -102,15 +105,16 @@ MT_VEC static void combine(void *out, const float *sum, float alpha, const void 
 }
 
 /* out = alpha a b + beta old, symmetric: by blocks of rows, each up to its diagonal, then mirrored. */
-static void symmetric(const struct ns *n, char *out, const char *a, int64_t lda, const char *b, int64_t k, float alpha,
-                      const char *old, float beta)
+static void symmetric(const struct ns *n, char *out, const char *a, int64_t lda, const char *b, int64_t k,
+                      float alpha, const char *old, float beta)
 {
     int64_t s = n->at.s, ld = n->at.ld_s;
     for (int64_t lo = 0; lo < s; lo += MT_NS_ROWS) {
         int64_t hi = mt_min64(lo + MT_NS_ROWS, s), ldc = product(n, a, lda, lo, hi, b, hi, k);
         const float *sum = (const float *)(const void *)(n->ws + n->at.sum);
         for (int64_t i = lo; i < hi; i++, sum += ldc)
-            combine(out + i * ld * n->size, sum, alpha, old ? old + i * ld * n->size : NULL, beta, n->t, i + 1);
+            combine(out + i * ld * n->size, sum, alpha, old ? old + i * ld * n->size : NULL, beta, n->t,
+                    i + 1);
     }
     for (int64_t i = 0; i < s; i++)
         for (int64_t j = 0; j < i; j++) put(out, n->t, j * ld + i, get(out, n->t, i * ld + j));
@@ -119,17 +123,20 @@ static void symmetric(const struct ns *n, char *out, const char *a, int64_t lda,
 static void step(const struct ns *n, const char *x, char *next, struct mt_ns_triple k)
 {
     const struct mt_ns_layout *at = &n->at;
-    char *a = n->ws + at->a, *b = n->ws + at->b, *nt = n->ws + at->nt, *nn = n->ws + at->nn, *a_nt = n->ws + at->a_nt;
+    char *a = n->ws + at->a, *b = n->ws + at->b, *nt = n->ws + at->nt, *nn = n->ws + at->nn,
+         *a_nt = n->ws + at->a_nt;
     n->gemm->pack_nt(nt, x, n->t, at->ld_l, at->s, at->l, 0, 1);
     n->gemm->pack_nn(nn, nt, at->s, at->l, 0, 1);
     symmetric(n, a, x, at->ld_l, nt, at->l, 1, NULL, 0);
     n->gemm->pack_nt(a_nt, a, n->t, at->ld_s, at->s, at->s, 0, 1);
     symmetric(n, b, a, at->ld_s, a_nt, at->s, (float)k.c, a, (float)k.b);
     for (int64_t lo = 0; lo < at->s; lo += MT_NS_ROWS) {
-        int64_t hi = mt_min64(lo + MT_NS_ROWS, at->s), ldc = product(n, b, at->ld_s, lo, hi, nn, at->l, at->s);
+        int64_t hi = mt_min64(lo + MT_NS_ROWS, at->s),
+                ldc = product(n, b, at->ld_s, lo, hi, nn, at->l, at->s);
         const float *sum = (const float *)(const void *)(n->ws + at->sum);
         for (int64_t i = lo; i < hi; i++, sum += ldc)
-            combine(next + i * at->ld_l * n->size, sum, 1, x + i * at->ld_l * n->size, (float)k.a, n->t, at->l);
+            combine(next + i * at->ld_l * n->size, sum, 1, x + i * at->ld_l * n->size, (float)k.a, n->t,
+                    at->l);
     }
 }
 

@@ -52,7 +52,8 @@ MT_VEC_INLINE double gained_dot(const struct mt_call *c, const struct mt_args_rm
 }
 
 /* With xh = x rstd: dx = res + rstd (dy g - xh mean(dy g xh)); the block's share of the gain's gradient += dy xh. */
-MT_VEC_INLINE void norm_row_bwd(const struct mt_call *c, const struct mt_args_rmsnorm_bwd *a, int64_t n, float *dg)
+MT_VEC_INLINE void norm_row_bwd(const struct mt_call *c, const struct mt_args_rmsnorm_bwd *a, int64_t n,
+                                float *dg)
 {
     int64_t D = mt_dim(c, 'D');
     float r = ((const float *)a->rstd)[n];
@@ -127,6 +128,7 @@ MT_VEC void mt_cpu_bias_bwd(const struct mt_call *c, int part, int parts, void *
             }
             for (int64_t i = 0; i < m; i++) sum[i] += (double)some[i];
         }
-        for (int64_t i = 0; i < m; i++) ((float *)a->db)[j + i] = (float)((double)((float *)a->db)[j + i] + sum[i]);
+        for (int64_t i = 0; i < m; i++)
+            ((float *)a->db)[j + i] = (float)((double)((float *)a->db)[j + i] + sum[i]);
     }
 }

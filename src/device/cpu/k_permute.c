@@ -51,7 +51,8 @@ MT_VEC void mt_cpu_combine_bwd(const struct mt_call *c, int part, int parts, voi
     mt_share(mt_dim(c, 'N'), 1, part, parts, &lo, &hi);
     for (int64_t n = lo; n < hi; n++) {
         const int32_t *slot = (const int32_t *)a->slot + n * c->ld[4];
-        for (int64_t k = 0; k < K; k++) ((float *)a->dgates)[n * c->ld[1] + k] = ((const float *)a->dgate)[slot[k]];
+        for (int64_t k = 0; k < K; k++)
+            ((float *)a->dgates)[n * c->ld[1] + k] = ((const float *)a->dgate)[slot[k]];
         for (int64_t j = 0; j < D; j += MT_CHUNK) {
             float sum[MT_CHUNK] = {0}, buf[MT_CHUNK];
             int64_t m = mt_min64(MT_CHUNK, D - j), at = n * c->ld[0] + j;

@@ -23,7 +23,8 @@ void mt_cpu_rope_table(const struct mt_call *c, int part, int parts, void *scrat
 }
 
 /* One head of one token: elements at and half further on make a pair. */
-MT_VEC_INLINE void turn(void *x, int dtype, int64_t at, const float *cosine, const float *sine, float sign, int64_t half)
+MT_VEC_INLINE void turn(void *x, int dtype, int64_t at, const float *cosine, const float *sine, float sign,
+                        int64_t half)
 {
     for (int64_t j = 0; j < half; j += MT_CHUNK) {
         float b1[MT_CHUNK], b2[MT_CHUNK];
@@ -54,6 +55,7 @@ MT_VEC void mt_cpu_rope(const struct mt_call *c, int part, int parts, void *scra
         MT_ASSERT(pos[n] >= 0 && pos[n] < mt_dim(c, 'S'));
         const float *row = (const float *)a->table + pos[n] * c->ld[2];
         void *x = (char *)a->x + n * c->stride[0];
-        for (int64_t h = 0; h < H; h++) turn(x, c->dtype, h * c->ld[0], row, row + half, (float)s->sign, half);
+        for (int64_t h = 0; h < H; h++)
+            turn(x, c->dtype, h * c->ld[0], row, row + half, (float)s->sign, half);
     }
 }

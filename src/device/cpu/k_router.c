@@ -84,7 +84,8 @@ static bool choose(int32_t *ids, const float *choice, int64_t E, int64_t K)
 }
 
 /* gates: scale s[id], over their sum if norm */
-static void gates_of(float *gates, const int32_t *ids, const float *s, int64_t K, const struct mt_scalars_router_topk *f)
+static void gates_of(float *gates, const int32_t *ids, const float *s, int64_t K,
+                     const struct mt_scalars_router_topk *f)
 {
     double sum = 0;
     for (int64_t k = 0; k < K; k++) sum += (double)s[ids[k]];
@@ -107,9 +108,11 @@ MT_VEC void mt_cpu_router_topk(const struct mt_call *c, int part, int parts, voi
         float *gates = (float *)a->gates + n * c->ld[1];
         scores_of(s, (const float *)a->logits + n * c->ld[2], E, f->score);
         for (int64_t e = 0; e < E; e++) choice[e] = s[e] + bias[e];
-        if (choose(ids, choice, E, K)) gates_of(gates, ids, s, K, f);
-        else
-            for (int64_t k = 0; k < K; k++) gates[k] = NAN; /* a NaN is never the largest: it must not go unseen */
+        if (choose(ids, choice, E, K)) {
+            gates_of(gates, ids, s, K, f);
+        } else { /* a NaN is never the largest, but must not go unseen */
+            for (int64_t k = 0; k < K; k++) gates[k] = NAN;
+        }
     }
 }
 
@@ -148,9 +151,10 @@ void mt_cpu_counts_add(const struct mt_call *c, int part, int parts, void *scrat
 }
 
 /* Scores of the chosen, times any common factor, and d score / d logit over it; f64, for differences are to come. */
-static void chosen_scores(double *s, double *slope, const float *logits, const int32_t *ids, int64_t K, int64_t score)
+static void chosen_scores(double *s, double *slope, const float *logits, const int32_t *ids, int64_t K,
+                          int64_t score)
 {
-    double top = -INFINITY;
+    double top = -HUGE_VAL;
     for (int64_t k = 0; k < K; k++) top = fmax(top, (double)logits[ids[k]]);
     for (int64_t k = 0; k < K; k++) {
         double x = (double)logits[ids[k]], small = exp(-fabs(x));
@@ -162,8 +166,8 @@ static void chosen_scores(double *s, double *slope, const float *logits, const i
 /* With gate_k = scale s_k / S, S the sum over the chosen: ds_k = scale (dg_k - sum_j dg_j s_j / S) / S. Of a softmax,
  * dlogits_i = s_i (ds_i - sum_j s_j ds_j), and that sum is zero: ratios of scores don't see what all were divided by. So
  * either way only the chosen have a gradient, and it takes only their scores. */
-static void sparse_row_bwd(float *dl, const float *dg, const int32_t *ids, const float *logits, double *s, int64_t E, int64_t K,
-                           const struct mt_scalars_router_bwd *f)
+static void sparse_row_bwd(float *dl, const float *dg, const int32_t *ids, const float *logits, double *s,
+                           int64_t E, int64_t K, const struct mt_scalars_router_bwd *f)
 {
     double sum = 1e-20, mean = 0, *slope = s + K; /* as in gates_of; next to a softmax it is nothing */
     chosen_scores(s, slope, logits, ids, K, f->score);
@@ -171,12 +175,13 @@ static void sparse_row_bwd(float *dl, const float *dg, const int32_t *ids, const
     for (int64_t k = 0; k < K; k++) mean += (double)dg[k] * s[k] / sum;
     for (int64_t e = 0; e < E; e++) dl[e] = 0;
     for (int64_t k = 0; k < K; k++)
-        dl[ids[k]] = (float)(f->scale * s[k] * slope[k] * (f->norm ? ((double)dg[k] - mean) / sum : (double)dg[k]));
+        dl[ids[k]] =
+            (float)(f->scale * s[k] * slope[k] * (f->norm ? ((double)dg[k] - mean) / sum : (double)dg[k]));
 }
 
 /* Softmax scores as they are: every logit has a gradient. p: scratch of E */
-MT_VEC_INLINE void softmax_row_bwd(float *dl, const float *dg, const int32_t *ids, const float *logits, float *p, int64_t E,
-                                   int64_t K, double scale)
+MT_VEC_INLINE void softmax_row_bwd(float *dl, const float *dg, const int32_t *ids, const float *logits,
+                                   float *p, int64_t E, int64_t K, double scale)
 {
     double dot = 0;
     scores_of(p, logits, E, 0);
@@ -196,10 +201,13 @@ MT_VEC void mt_cpu_router_bwd(const struct mt_call *c, int part, int parts, void
     mt_share(mt_dim(c, 'N'), 1, part, parts, &lo, &hi);
     for (int64_t n = lo; n < hi; n++) {
         float *dl = (float *)a->dlogits + n * c->ld[0];
-        const float *dg = (const float *)a->dgates + n * c->ld[1], *logits = (const float *)a->logits + n * c->ld[3];
+        const float *dg = (const float *)a->dgates + n * c->ld[1],
+                    *logits = (const float *)a->logits + n * c->ld[3];
         const int32_t *ids = (const int32_t *)a->ids + n * c->ld[2];
-        if (f->score || f->norm) sparse_row_bwd(dl, dg, ids, logits, scratch, E, K, f);
-        else softmax_row_bwd(dl, dg, ids, logits, scratch, E, K, f->scale);
+        if (f->score || f->norm)
+            sparse_row_bwd(dl, dg, ids, logits, scratch, E, K, f);
+        else
+            softmax_row_bwd(dl, dg, ids, logits, scratch, E, K, f->scale);
     }
 }
 
@@ -207,7 +215,8 @@ MT_VEC void mt_cpu_router_bwd(const struct mt_call *c, int part, int parts, void
 enum { BLOCK_ROWS = 64, BLOCK_COLUMNS = 64 };
 
 /* dx[n] += sum over experts, in order, of dlogits[n][e] w[e]; most dlogits are zero when gates are normalised. */
-MT_VEC_INLINE void add_experts(float *dx, const float *in, const float *dl, float (*w)[BLOCK_COLUMNS], int64_t E, int64_t m)
+MT_VEC_INLINE void add_experts(float *dx, const float *in, const float *dl, float (*w)[BLOCK_COLUMNS],
+                               int64_t E, int64_t m)
 {
     float sum[BLOCK_COLUMNS] = {0};
     for (int64_t e = 0; e < E; e++) {
@@ -230,20 +239,22 @@ MT_VEC void mt_cpu_router_bwdx(const struct mt_call *c, int part, int parts, voi
     for (int64_t j = 0; j < D && lo < hi; j += BLOCK_COLUMNS) {
         int64_t m = mt_min64(BLOCK_COLUMNS, D - j);
         for (int64_t e = 0; e < E; e++)
-            for (int64_t i = 0; i < BLOCK_COLUMNS; i++) w[e][i] = i < m ? ((const float *)a->w)[e * c->ld[2] + j + i] : 0;
+            for (int64_t i = 0; i < BLOCK_COLUMNS; i++)
+                w[e][i] = i < m ? ((const float *)a->w)[e * c->ld[2] + j + i] : 0;
         for (int64_t n = lo; n < hi; n++) {
             float buf[BLOCK_COLUMNS];
             int64_t at = n * c->ld[0] + j;
             const float *in = mt_vec_in(a->dx, c->dtype, at, m, buf);
-            add_experts(mt_vec_out(a->dx, c->dtype, at, buf), in, (const float *)a->dlogits + n * c->ld[1], w, E, m);
+            add_experts(mt_vec_out(a->dx, c->dtype, at, buf), in, (const float *)a->dlogits + n * c->ld[1], w,
+                        E, m);
             mt_vec_put(a->dx, c->dtype, at, buf, m);
         }
     }
 }
 
 /* total[e] += the block's sum of dlogits[n][e] x[n], in f32 for at most BLOCK_ROWS rows before it joins the total */
-MT_VEC_INLINE void add_block(float (*total)[BLOCK_COLUMNS], float (*x)[BLOCK_COLUMNS], const float *dl, int64_t lddl, int64_t E,
-                             int64_t rows)
+MT_VEC_INLINE void add_block(float (*total)[BLOCK_COLUMNS], float (*x)[BLOCK_COLUMNS], const float *dl,
+                             int64_t lddl, int64_t E, int64_t rows)
 {
     for (int64_t e = 0; e < E; e++) {
         float sum[BLOCK_COLUMNS] = {0};

@@ -16,8 +16,8 @@ MT_VEC_INLINE void fwd_row(const struct mt_call *c, void *s, const void *u, int6
 }
 
 /* du of m elements at `at`, its halves F apart, from gate * ds */
-MT_VEC_INLINE void bwd_chunk(void *du, const float *ds, const void *u, int dtype, float gate, int64_t at_du, int64_t at_u,
-                             int64_t F, int64_t m)
+MT_VEC_INLINE void bwd_chunk(void *du, const float *ds, const void *u, int dtype, float gate, int64_t at_du,
+                             int64_t at_u, int64_t F, int64_t m)
 {
     float b1[MT_CHUNK], b2[MT_CHUNK], o1[MT_CHUNK], o2[MT_CHUNK];
     const float *u1 = mt_vec_in(u, dtype, at_u, m, b1), *u2 = mt_vec_in(u, dtype, at_u + F, m, b2);
@@ -41,7 +41,8 @@ MT_VEC void mt_cpu_swiglu_fwd(const struct mt_call *c, int part, int parts, void
     for (int64_t n = lo; n < hi; n++) fwd_row(c, a->s, a->u, n);
 }
 
-MT_VEC void mt_cpu_expert_swiglu_fwd(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
+MT_VEC void mt_cpu_expert_swiglu_fwd(const struct mt_call *c, int part, int parts, void *scratch,
+                                     const void *dev)
 {
     (void)scratch, (void)dev;
     const struct mt_args_expert_swiglu_fwd *a = MT_ARGS(expert_swiglu_fwd, c);
@@ -67,7 +68,8 @@ MT_VEC void mt_cpu_swiglu_bwd(const struct mt_call *c, int part, int parts, void
 }
 
 /* Row i of the bounded buffers: returns <ds, s> and leaves gate * s in s. */
-MT_VEC_INLINE float expert_row_bwd(const struct mt_call *c, const struct mt_args_expert_swiglu_bwd *a, int64_t row, float gate)
+MT_VEC_INLINE float expert_row_bwd(const struct mt_call *c, const struct mt_args_expert_swiglu_bwd *a,
+                                   int64_t row, float gate)
 {
     double dot = 0;
     for (int64_t j = 0, F = mt_dim(c, 'F'); j < F; j += MT_CHUNK) {
@@ -85,7 +87,8 @@ MT_VEC_INLINE float expert_row_bwd(const struct mt_call *c, const struct mt_args
     return (float)dot;
 }
 
-MT_VEC void mt_cpu_expert_swiglu_bwd(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
+MT_VEC void mt_cpu_expert_swiglu_bwd(const struct mt_call *c, int part, int parts, void *scratch,
+                                     const void *dev)
 {
     (void)scratch, (void)dev;
     const struct mt_args_expert_swiglu_bwd *a = MT_ARGS(expert_swiglu_bwd, c);

@@ -28,8 +28,8 @@ void mt_cpu_weight_pack(const struct mt_call *c, int part, int parts, void *scra
     struct stack s = stack_of(c, part, parts);
     (void)scratch;
     for (int64_t e = s.first; e < s.last; e++)
-        gemm_of(c, dev)->pack_nt((char *)a->w + e * c->stride[0], (const char *)a->master + e * c->stride[1], MT_F32,
-                                 c->ld[1], mt_dim(c, 'O'), mt_dim(c, 'I'), s.part, s.parts);
+        gemm_of(c, dev)->pack_nt((char *)a->w + e * c->stride[0], (const char *)a->master + e * c->stride[1],
+                                 MT_F32, c->ld[1], mt_dim(c, 'O'), mt_dim(c, 'I'), s.part, s.parts);
 }
 
 void mt_cpu_weight_turn(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
@@ -46,5 +46,6 @@ void mt_cpu_weight_form(const struct mt_call *c, int part, int parts, void *scra
 {
     const struct mt_args_weight_form *a = MT_ARGS(weight_form, c);
     (void)scratch;
-    gemm_of(c, dev)->pack_nt(a->nt, a->w, (mt_dtype)c->dtype, c->ld[1], mt_dim(c, 'O'), mt_dim(c, 'I'), part, parts);
+    gemm_of(c, dev)->pack_nt(a->nt, a->w, (mt_dtype)c->dtype, c->ld[1], mt_dim(c, 'O'), mt_dim(c, 'I'), part,
+                             parts);
 }

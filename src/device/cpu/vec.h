@@ -21,12 +21,19 @@
 #endif
 #define MT_VEC_INLINE static inline __attribute__((always_inline, unused))
 /* The iterations of the next loop are independent, though its output may be one of its inputs, element for element. */
+#ifdef __clang__
+#define MT_VEC_LOOP _Pragma("clang loop vectorize(assume_safety)")
+#else
 #define MT_VEC_LOOP _Pragma("GCC ivdep")
+#endif
 
 /* MT_CHUNK elements are converted at a time: a handful of such buffers stay in the first-level cache. */
 enum { MT_CHUNK = 512, MT_LANES = 16 };
 
-MT_VEC_INLINE int64_t mt_min64(int64_t a, int64_t b) { return a < b ? a : b; }
+MT_VEC_INLINE int64_t mt_min64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
 
 /* Elements [at, at + n) of x as f32: in place if x is f32, else converted into buf. */
 MT_VEC_INLINE const float *mt_vec_in(const void *x, int dtype, int64_t at, int64_t n, float *buf)
@@ -107,7 +114,8 @@ MT_VEC_INLINE uint32_t mt_bits_of_f32(float x)
 MT_VEC_INLINE float mt_vec_exp(float x)
 {
     const uint32_t bound = 0x42d00000u /* 104 */, inf = 0x7f800000u, sign = 0x80000000u;
-    const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer, which is in the low bits */
+    /* 1.5 * 2^23: adding it rounds to an integer, which is then in the low bits */
+    const float magic = 12582912.0f;
     uint32_t bits = mt_bits_of_f32(x), size = bits & ~sign, nan = -(uint32_t)(size > inf);
     x = mt_f32_of_bits((size < bound ? size : bound) | (bits & sign));
     float t = x * 1.44269504f + magic, n = t - magic;
@@ -123,5 +131,8 @@ MT_VEC_INLINE float mt_vec_exp(float x)
     e = e * mt_f32_of_bits((uint32_t)(half + 127) << 23) * mt_f32_of_bits((uint32_t)(k - half + 127) << 23);
     return mt_f32_of_bits(mt_bits_of_f32(e) | nan);
 }
-MT_VEC_INLINE float mt_vec_sigmoid(float x) { return 1.0f / (1.0f + mt_vec_exp(-x)); }
+MT_VEC_INLINE float mt_vec_sigmoid(float x)
+{
+    return 1.0f / (1.0f + mt_vec_exp(-x));
+}
 #endif

@@ -1,0 +1,70 @@
+# tests/cuemu/rules.mk, included by the top Makefile: the CUDA device's own sources under the emulator, in three
+# flavours; and the same kernels through nvcc.
+#   make cuemu    builds the test programs (tests/cuemu/test_cuemu.sh, part of `make check`, runs them)
+#   make sm90     compiles cuda/*.cu for sm_90a, where a register spill is an error
+# Only NVIDIA's headers are needed; without them both targets say so and do nothing.
+CUEMU_INC := $(firstword $(foreach d,$(CUDA_HOME)/include /usr/include,$(if $(wildcard $d/cublasLt.h),$d)))
+CUEMU_INC := $(if $(filter 0,$(CUDA)),,$(CUEMU_INC))
+CUEMU_CXX ?= g++
+NVCC ?= $(or $(wildcard $(CUDA_HOME)/bin/nvcc),$(shell command -v nvcc 2>/dev/null))
+CUEMU_FLAVOURS := plain asan tsan
+CUEMU_TESTS := ops bugs lt wrappers
+
+# The library each flavour links, the flags of kernels and C code, those of the emulator itself: under ThreadSanitizer it
+# is not instrumented, since its order is no order of the program.
+cuemu_lib_plain := release
+cuemu_lib_asan := asan
+cuemu_lib_tsan := tsan
+cuemu_emu_plain := -O2 -g
+cuemu_emu_asan := $(flags_asan) -DCUEMU_WITH_ASAN=1
+cuemu_emu_tsan := -O1 -g -DCUEMU_WITH_TSAN=1
+cuemu_cc = $(flags_$(cuemu_lib_$1))
+
+CUEMU_C := $(wildcard cuda/*.c)
+CUEMU_CU := $(wildcard cuda/*.cu)
+CUEMU_SELF := $(wildcard tests/cuemu/*.cu)
+CUEMU_EMU := $(wildcard tests/cuemu/src/*.cc)
+CUEMU_INCLUDES = -Isrc -I. -Icuda -Icuda/include -Itests -Itests/cuemu -Itests/cuemu/include -isystem $(CUEMU_INC)
+CUEMU_CXXFLAGS := -std=c++17 -fno-strict-aliasing -pthread -Wall -Wextra -Wno-unknown-pragmas
+.PHONY: cuemu sm90
+
+ifneq ($(CUEMU_INC),)
+define cuemu_flavour
+cuemu_dir_$1 := $(BUILD)/cuemu/$1
+$$(cuemu_dir_$1)/%.o: %.c $(BUILD)/$(cuemu_lib_$1)/flags tests/cuemu/rules.mk | $(BUILD)/$(cuemu_lib_$1)/base/features.h
+	@mkdir -p $$(@D)
+	$(CC) $(BASE) $(cuemu_cc) $$(CUEMU_INCLUDES) -I$(BUILD)/$(cuemu_lib_$1) -MMD -MP -c $$< -o $$@
+$$(cuemu_dir_$1)/%.o: %.cu $(BUILD)/$(cuemu_lib_$1)/flags tests/cuemu/rules.mk
+	@mkdir -p $$(@D)
+	$(CUEMU_CXX) $(CUEMU_CXXFLAGS) $(cuemu_cc) $$(CUEMU_INCLUDES) -include cuemu.h -MMD -MP -x c++ -c $$< -o $$@
+$$(cuemu_dir_$1)/%.o: %.cc $(BUILD)/$(cuemu_lib_$1)/flags tests/cuemu/rules.mk
+	@mkdir -p $$(@D)
+	$(CUEMU_CXX) $(CUEMU_CXXFLAGS) $$(cuemu_emu_$1) $$(CUEMU_INCLUDES) -MMD -MP -c $$< -o $$@
+
+cuemu_obj_$1 := $$(patsubst %.c,$$(cuemu_dir_$1)/%.o,$(CUEMU_C)) $$(patsubst %.cu,$$(cuemu_dir_$1)/%.o,$(CUEMU_CU) $(CUEMU_SELF)) \
+                $$(patsubst %.cc,$$(cuemu_dir_$1)/%.o,$(CUEMU_EMU))
+# cuda/lt_table.c finds the stand-in by name in the program: hence -rdynamic.
+$(BUILD)/cuemu/$1/test_%: $(BUILD)/cuemu/$1/tests/cuemu/test_%.o $$(cuemu_obj_$1) $(BUILD)/$(cuemu_lib_$1)/libmoetitan.a
+	$(CUEMU_CXX) $(cuemu_cc) -rdynamic $(LDFLAGS) -o $$@ $$^ $(LIBS)
+cuemu: $(CUEMU_TESTS:%=$(BUILD)/cuemu/$1/test_%)
+-include $$(cuemu_obj_$1:.o=.d) $(CUEMU_TESTS:%=$(BUILD)/cuemu/$1/tests/cuemu/test_%.d)
+endef
+$(foreach f,$(CUEMU_FLAVOURS),$(eval $(call cuemu_flavour,$f)))
+check-build: cuemu
+cuemu: ## the CUDA device's tests under the emulator, built
+else
+cuemu:
+	@echo "cuemu: NVIDIA's headers not found in $(CUDA_HOME)/include (or CUDA=0)"
+endif
+
+ifneq ($(NVCC),)
+sm90: $(CUEMU_CU:%.cu=$(BUILD)/sm90/%.o) ## the CUDA kernels through nvcc for sm_90a; a spill is an error
+	@grep -h Used $(CUEMU_CU:%.cu=$(BUILD)/sm90/%.log) | sort | uniq -c
+$(BUILD)/sm90/%.o: %.cu $(wildcard cuda/*.h cuda/include/*)
+	@mkdir -p $(@D)
+	$(NVCC) -std=c++17 -O3 -Xptxas -v,-warn-spills,-Werror -Xcompiler -fno-threadsafe-statics \
+	    -gencode arch=compute_90a,code=sm_90a -Isrc -Icuda -Icuda/include -c $< -o $@ 2>$(@:.o=.log) || { cat $(@:.o=.log); exit 1; }
+else
+sm90:
+	@echo "sm90: no nvcc here, not compiled"
+endif

@@ -1,0 +1,200 @@
+/* test: timeout=120 variants=release,asan
+ *
+ * The arenas of a run, painted before it: a train and an eval step touch the bytes of the ledger and no others.
+ *
+ * Two runs are painted differently. A byte that still has its paint in both was never written; the bits of everything
+ * written are the same in both, so one of them shows it. */
+#include "training.h"
+
+#include "device/record.h"
+
+static const char *const shapes[] = {
+    TRAINING_BASE,
+    TRAINING_BASE "train.dtype=bf16 model.tied=true model.attn_bias=true model.dim=256 ",
+    TRAINING_BASE TRAINING_MOE,
+    TRAINING_BASE TRAINING_MOE "train.dtype=bf16 moe.buffer_factor=0.3 ",
+    TRAINING_BASE TRAINING_MOE "model.tied=true model.shared_ffn=0 moe.buffer_factor=0.2 ",
+    TRAINING_BASE TRAINING_MOE "model.first_dense=0 model.v_head_dim=24 moe.buffer_factor=2 model.expert_ffn=128 ",
+};
+enum { SHAPES = sizeof shapes / sizeof *shapes, GUARD = 1 << 16 };
+
+struct painted {
+    unsigned char *arena[MT_N_ARENAS]; /* what the runs left, GUARD bytes before and behind included */
+    struct mt_recording q;
+    struct mt_ledger ledger;           /* a copy, its rows owned */
+    int64_t size[MT_N_ARENAS];
+    uint64_t hash;
+    struct mt_shape shape;
+};
+
+/* Places of their own for all rows, as before planning. */
+static void unshare(struct mt_ledger *g)
+{
+    memset(g->size, 0, sizeof g->size);
+    for (int32_t i = 0; i < g->n; i++) {
+        struct mt_row *r = &g->row[i];
+        r->off = (g->size[r->arena] + g->align - 1) / g->align * g->align;
+        g->size[r->arena] = r->off + r->bytes;
+    }
+}
+
+static unsigned char *paint(int64_t bytes, int colour)
+{
+    unsigned char *p = aligned_alloc(4096, (size_t)(bytes + 2 * GUARD + 4095) / 4096 * 4096);
+    MT_ASSERT(p);
+    memset(p, colour, (size_t)(bytes + 2 * GUARD));
+    return p;
+}
+
+/* Fills, trains a step and validates, in painted arenas. */
+static bool run_painted(struct painted *p, const char *shape, int colour, bool shared)
+{
+    struct training t;
+    *p = (struct painted){0};
+    if (!training_open(&t, shape)) return false;
+    if (!shared) unshare(&t.s.ledger);
+    char *mapped[MT_N_ARENAS];
+    for (int a = 0; a < MT_N_ARENAS; a++) {
+        p->size[a] = shared ? t.s.plan.peak[a] : t.s.ledger.size[a];
+        p->arena[a] = paint(p->size[a], colour);
+        mapped[a] = t.s.ctx.arena[a];
+        t.s.ctx.arena[a] = (char *)p->arena[a] + GUARD;
+    }
+    t.s.ctx.recording = &p->q;
+    bool ok = training_run(&t, mt_fill_step);
+    training_batch(&t, 1);
+    ok = ok && training_run(&t, mt_train_step) && training_run(&t, mt_eval_step);
+    t.s.ctx.recording = NULL;
+    p->hash = training_hash(&t);
+    p->shape = t.s.model.shape;
+    p->ledger = t.s.ledger;
+    t.s.ledger.row = NULL; /* the copy's now */
+    for (int a = 0; a < MT_N_ARENAS; a++) t.s.ctx.arena[a] = mapped[a];
+    training_close(&t);
+    return ok;
+}
+
+static void painted_release(struct painted *p)
+{
+    for (int a = 0; a < MT_N_ARENAS; a++) free(p->arena[a]);
+    mt_recording_release(&p->q);
+    free(p->ledger.row);
+}
+
+enum { PAINT_A = 0xa5, PAINT_B = 0x5a };
+static bool touched(const struct painted *a, const struct painted *b, int arena, int64_t at)
+{
+    return a->arena[arena][GUARD + at] != PAINT_A || b->arena[arena][GUARD + at] != PAINT_B;
+}
+
+/* Nothing in front of the arena or behind its peak, and its last byte is used. */
+static void check_ends(const struct painted *a, const struct painted *b)
+{
+    for (int x = 0; x < MT_N_ARENAS; x++) {
+        int64_t outside = 0;
+        for (int64_t i = 0; i < GUARD; i++) outside += touched(a, b, x, i - GUARD) + touched(a, b, x, a->size[x] + i);
+        CHECK_INT(outside, 0);
+        CHECK(touched(a, b, x, a->size[x] - 1));
+        CHECK(touched(a, b, x, 0));
+    }
+}
+
+TEST(the_peak_is_exact)
+{
+    for (int i = 0; i < SHAPES; i++) {
+        struct painted a, b;
+        if (run_painted(&a, shapes[i], PAINT_A, true) & run_painted(&b, shapes[i], PAINT_B, true)) {
+            check_ends(&a, &b);
+            CHECK(a.hash == b.hash);
+        }
+        painted_release(&a);
+        painted_release(&b);
+    }
+}
+
+/* ---- row by row, each in a place of its own ---- */
+/* Bytes of row r that some operation accesses, as marks. */
+static unsigned char *accessed(const struct painted *p, int32_t row, bool *by_data)
+{
+    unsigned char *mark = calloc((size_t)p->ledger.row[row].bytes, 1);
+    MT_ASSERT(mark);
+    *by_data = false;
+    for (int64_t i = 0; i < p->q.n_args; i++) {
+        const struct mt_rec_arg *a = &p->q.arg[i];
+        if (a->row != row) continue;
+        memset(mark + a->off, 1, (size_t)a->bytes);
+        *by_data |= a->dir == MT_SOME || a->dir == MT_PART;
+    }
+    return mark;
+}
+
+/* Written bytes of row `row`, which nothing shares: all that it has, but for the ends of padded rows (its views' `ld`), and
+ * for the part of a bounded buffer that this batch's counts left empty. */
+static void check_row(const struct painted *a, const struct painted *b, int32_t row)
+{
+    const struct mt_row *r = &a->ledger.row[row];
+    bool by_data;
+    unsigned char *mark = accessed(a, row, &by_data);
+    int64_t used = 0, named = 0, longest = 0, hole = 0, last = -1;
+    for (int64_t i = 0; i < r->bytes; i++) {
+        bool is = touched(a, b, r->arena, r->off + i);
+        named += mark[i];
+        used += is;
+        hole = is ? 0 : hole + 1;
+        if (hole > longest) longest = hole;
+        if (is) last = i;
+    }
+    /* A round of a bounded buffer ends at most MT_ROUND_ROWS before the buffer does. */
+    int64_t spare = by_data && a->shape.C < a->shape.N * a->shape.K ? r->bytes * MT_ROUND_ROWS / a->shape.C : 0;
+    bool whole = last >= r->bytes - 1 - spare && longest <= (spare > 256 ? spare : 256) && named == r->bytes;
+    if (!CHECK(whole))
+        printf("  row %s of %lld bytes: operations name %lld, %lld are written, the longest hole is %lld, the last at %lld\n", r->name,
+               (long long)r->bytes, (long long)named, (long long)used, (long long)longest, (long long)last);
+    free(mark);
+}
+
+static void check_gaps(const struct painted *a, const struct painted *b)
+{
+    int64_t outside = 0;
+    for (int32_t i = 0; i < a->ledger.n; i++) {
+        const struct mt_row *r = &a->ledger.row[i];
+        for (int64_t at = r->off + r->bytes; at < a->size[r->arena] && at % a->ledger.align; at++) outside += touched(a, b, r->arena, at);
+    }
+    CHECK_INT(outside, 0);
+}
+
+TEST(every_row_is_used_to_its_last_byte)
+{
+    for (int i = 0; i < SHAPES; i++) {
+        struct painted a, b;
+        if (run_painted(&a, shapes[i], PAINT_A, false) & run_painted(&b, shapes[i], PAINT_B, false)) {
+            for (int32_t row = 0; row < a.ledger.n; row++) check_row(&a, &b, row);
+            check_gaps(&a, &b);
+            check_ends(&a, &b);
+            CHECK(a.hash == b.hash);
+        }
+        painted_release(&a);
+        painted_release(&b);
+    }
+}
+
+TEST(sharing_changes_no_bit)
+{
+    for (int i = 0; i < SHAPES; i++) {
+        struct painted a, b;
+        if (run_painted(&a, shapes[i], PAINT_A, false) & run_painted(&b, shapes[i], PAINT_B, true)) {
+            CHECK(a.hash == b.hash);
+            CHECK(a.size[MT_DEVICE_ARENA] > b.size[MT_DEVICE_ARENA]);
+        }
+        painted_release(&a);
+        painted_release(&b);
+    }
+}
+
+int main(void)
+{
+    RUN(the_peak_is_exact);
+    RUN(every_row_is_used_to_its_last_byte);
+    RUN(sharing_changes_no_bit);
+    return DONE();
+}
