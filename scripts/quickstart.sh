@@ -13,11 +13,18 @@ part() { # NAME COMMAND...
     end_part ""
 }
 
+pack() { # byte by byte, one document each
+    local split
+    for split in train valid; do
+        $moetitan data pack "$run/$([[ $split == train ]] && echo corpus || echo valid).txt" -o "$run/$split"
+    done
+}
+
 mkdir -p $run
 part "set-up" scripts/setup.sh build
 part "build" make -s -j"$jobs" release
 part "corpus" scripts/corpus.sh $run
-part "pack" $moetitan data pack --bytes -o $run/corpus $run/corpus.txt
+part "pack" pack
 part "train" $moetitan train configs/quickstart.yaml
-part "sample" $moetitan sample $run/ckpt --prompt "In the beginning"
+part "sample" $moetitan sample $run --prompt "And the LORD said unto "
 print_parts

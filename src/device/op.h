@@ -86,6 +86,7 @@ extern const struct mt_op_info mt_op_info[MT_N_OPS];
 
 /* The arguments of a call as a device's kernel gets them: for the op `name`, `struct mt_args_name` has a void pointer
  * per argument (NULL: left out) and `struct mt_scalars_name` the scalars, both in the order of the table. */
+#define MT_ALIAS __attribute__((may_alias)) /* they are read over arrays of pointers and of unions */
 #define MT_ARG_MEMBER(dir, name, shape, type) void *name
 #define MT_SCALAR_I int64_t
 #define MT_SCALAR_F double
