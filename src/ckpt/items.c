@@ -3,46 +3,88 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static void add(struct mt_ckpt_items *x, const struct mt_ctx *ctx, mt_view v, int64_t cols, bool moment, const char *front, const char *name)
+struct builder {
+    struct mt_ckpt_items *x;
+    const struct mt_ckpt_rank *rank;
+    int n;
+};
+
+static struct mt_ckpt_item *add_item(struct builder *b, const char *front, const char *name, int64_t rows, int64_t cols, bool moment)
 {
-    struct mt_ckpt_item *i = &x->item[x->n++];
-    *i = (struct mt_ckpt_item){.data = mt_address(ctx, v), .rows = v.dim[v.nd - 2], .cols = cols, .moment = moment};
+    struct mt_ckpt_item *i = &b->x->item[b->x->n++];
+    *i = (struct mt_ckpt_item){.rows = rows, .cols = cols, .moment = moment, .first = b->x->n_pieces};
     snprintf(i->name, sizeof i->name, "%s%s", front, name);
+    return i;
 }
 
-static void add_tensor(struct mt_ckpt_items *x, const struct mt_model *m, const struct mt_ctx *ctx, int t, enum mt_state what, const char *front)
+static void add_piece(struct builder *b, struct mt_ckpt_item *i, const struct mt_ckpt_rank *r, mt_view v, int64_t row0, bool copy)
 {
-    const struct mt_store *s = &m->store;
-    mt_view all = mt_store_tensor_stack(s, t, what);
-    if (!mt_view_given(all) || (what == MT_STATE_M && s->tensor[t].optimizer == MT_FROZEN)) return;
-    for (int64_t i = 0; i < mt_store_parts(s, t); i++) {
-        char name[96];
-        mt_param_name(&s->tensor[t], i, name);
-        add(x, ctx, mt_view_part(all, i, 1), s->matrix[s->tensor[t].matrix].cols, what != MT_STATE_MASTER, front, name);
+    b->x->piece[b->x->n_pieces++] = (struct mt_ckpt_piece){mt_address(r->ctx, v), row0, v.dim[1], copy};
+    i->n++;
+}
+
+/* One expert of a tensor, or all of a dense one, from whichever ranks hold it. */
+static void add_part(struct builder *b, int t, int64_t expert, enum mt_state what, const char *front)
+{
+    const struct mt_store *s0 = &b->rank[0].m->store;
+    const struct mt_tensor *p = &s0->tensor[t];
+    char name[96];
+    mt_param_name(p, expert, name);
+    struct mt_ckpt_item *i = add_item(b, front, name, p->rows, s0->matrix[p->matrix].cols, what != MT_STATE_MASTER);
+    bool experts = s0->unit[s0->matrix[p->matrix].unit].experts;
+    for (int k = 0; k < b->n; k++) {
+        const struct mt_store *s = &b->rank[k].m->store;
+        struct mt_local here = mt_store_local(s, t);
+        int64_t part = experts ? expert - mt_store_expert(s, here.part0) : 0;
+        if (!here.parts || part < 0 || part >= here.parts) continue;
+        mt_view v = mt_view_part(mt_store_local_state(s, t, what), part, 1);
+        v = mt_view_as(v, v.dim[1], v.dim[2], 0);
+        v = mt_view_as(v, 1, v.dim[0], v.dim[1]);
+        add_piece(b, i, &b->rank[k], v, here.row0, k >= s->mesh.world / s->mesh.replicas);
     }
 }
 
-mt_status mt_ckpt_items_open(struct mt_ckpt_items *x, const struct mt_model *m, const struct mt_ctx *ctx, mt_err *e)
+static bool has_state(const struct mt_store *s, int t, enum mt_state what)
+{
+    enum mt_optimizer o = s->tensor[t].optimizer;
+    return what == MT_STATE_MASTER || (what == MT_STATE_M && o != MT_FROZEN) || (what == MT_STATE_V && o == MT_ADAMW);
+}
+
+static void add_biases(struct builder *b)
+{
+    const struct mt_shape *d = &b->rank[0].m->shape;
+    for (int l = 0; l < (int)d->L; l++) {
+        char name[96];
+        if (!mt_is_moe(d, l)) continue;
+        snprintf(name, sizeof name, "layers.%d.moe.router.bias", l);
+        struct mt_ckpt_item *i = add_item(b, "", name, d->E, 0, false);
+        for (int k = 0; k < b->n; k++) add_piece(b, i, &b->rank[k], mt_view_as(b->rank[k].m->layer[l].bias, 1, d->E, 1), 0, k > 0);
+    }
+}
+
+mt_status mt_ckpt_items_open(struct mt_ckpt_items *x, const struct mt_ckpt_rank *rank, int n, mt_err *e)
 {
     static const char *const front[] = {[MT_STATE_MASTER] = "", [MT_STATE_M] = "optim.m.", [MT_STATE_V] = "optim.v."};
     static const enum mt_state states[] = {MT_STATE_MASTER, MT_STATE_M, MT_STATE_V};
+    const struct mt_model *m = rank[0].m;
+    const struct mt_store *s = &m->store;
+    struct builder b = {x, rank, n};
     int64_t most = m->shape.L;
-    for (int t = 0; t < m->store.n_tensors; t++) most += 3 * mt_store_parts(&m->store, t);
-    *x = (struct mt_ckpt_items){.item = calloc((size_t)most, sizeof *x->item)};
-    MT_REQUIRE(x->item, e, MT_IO, "cannot allocate the list of %lld checkpoint tensors", (long long)most);
+    for (int t = 0; t < s->n_tensors; t++) most += 3 * (s->unit[s->matrix[s->tensor[t].matrix].unit].experts ? m->shape.E : 1);
+    *x = (struct mt_ckpt_items){.item = calloc((size_t)most, sizeof *x->item), .piece = calloc((size_t)(most * n), sizeof *x->piece)};
+    MT_REQUIRE(x->item && x->piece, e, MT_IO, "cannot allocate the list of %lld checkpoint tensors", (long long)most);
     for (int w = 0; w < (m->opt.inference ? 1 : 3); w++)
-        for (int t = 0; t < m->store.n_tensors; t++) add_tensor(x, m, ctx, t, states[w], front[states[w]]);
-    for (int l = 0; l < (int)m->shape.L; l++)
-        if (mt_is_moe(&m->shape, l)) {
-            char name[96];
-            snprintf(name, sizeof name, "layers.%d.moe.router.bias", l);
-            add(x, ctx, mt_view_as(m->layer[l].bias, m->shape.E, 1, 0), 0, false, "", name);
+        for (int t = 0; t < s->n_tensors; t++) {
+            int64_t parts = s->unit[s->matrix[s->tensor[t].matrix].unit].experts ? m->shape.E : 1;
+            for (int64_t i = 0; i < parts && has_state(s, t, states[w]); i++) add_part(&b, t, i, states[w], front[states[w]]);
         }
+    add_biases(&b);
     return MT_OK;
 }
 
 void mt_ckpt_items_close(struct mt_ckpt_items *x)
 {
     free(x->item);
+    free(x->piece);
     *x = (struct mt_ckpt_items){0};
 }

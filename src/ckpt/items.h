@@ -1,21 +1,33 @@
-/* items.h: what a checkpoint of a rank consists of: named f32 tensors in its arena. */
+/* items.h: what a checkpoint consists of: named f32 tensors, in pieces in the arenas of the ranks that hold them. */
 #ifndef MT_CKPT_ITEMS_H
 #define MT_CKPT_ITEMS_H
 #include "model/model.h"
 
+struct mt_ckpt_piece {
+    float *data;        /* in an arena */
+    int64_t row0, rows; /* of the tensor */
+    bool copy;          /* another rank's piece has these rows too (a replica): read, not written */
+};
 struct mt_ckpt_item {
     char name[112];
-    float *data;      /* in the arena */
-    int64_t rows, cols; /* cols 0: a vector */
+    int64_t rows, cols; /* of the whole tensor; cols 0: a vector */
     bool moment;
+    int64_t first, n;   /* its pieces in mt_ckpt_items.piece; those that are no copies ascend and cover its rows */
 };
 struct mt_ckpt_items {
     struct mt_ckpt_item *item; /* owned */
-    int64_t n;
+    struct mt_ckpt_piece *piece;
+    int64_t n, n_pieces;
 };
-/* Masters, moments (unless the model is for inference) and router biases of the model in ctx's arenas, in the order of the
- * parameter table: the same on every start from the same configuration. */
-MT_MUST_USE mt_status mt_ckpt_items_open(struct mt_ckpt_items *x, const struct mt_model *m, const struct mt_ctx *ctx, mt_err *e);
+/* A rank of this process. */
+struct mt_ckpt_rank {
+    const struct mt_model *m;
+    const struct mt_ctx *ctx;
+};
+/* Masters, moments (unless the models are for inference) and router biases, in the order of the parameter table: the same for
+ * any number of ranks. rank: all ranks of the job, n of them. */
+MT_MUST_USE mt_status mt_ckpt_items_open(struct mt_ckpt_items *x, const struct mt_ckpt_rank *rank, int n, mt_err *e);
 void mt_ckpt_items_close(struct mt_ckpt_items *x);
-static inline int64_t mt_ckpt_item_bytes(const struct mt_ckpt_item *i) { return 4 * i->rows * (i->cols ? i->cols : 1); }
+static inline int64_t mt_ckpt_row_bytes(const struct mt_ckpt_item *i) { return 4 * (i->cols ? i->cols : 1); }
+static inline int64_t mt_ckpt_item_bytes(const struct mt_ckpt_item *i) { return i->rows * mt_ckpt_row_bytes(i); }
 #endif

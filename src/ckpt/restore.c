@@ -91,7 +91,7 @@ mt_status mt_ckpt_config(const char *path, mt_config *cfg, mt_err *e)
     return st;
 }
 
-static mt_status load_item(struct mt_tensors *t, const char *file, const struct mt_ckpt_item *i, mt_err *e)
+static mt_status load_item(struct mt_tensors *t, const char *file, const struct mt_ckpt_items *x, const struct mt_ckpt_item *i, mt_err *e)
 {
     int64_t shape[2], bytes;
     const unsigned char *p = mt_tensors_find(t, i->name, shape, &bytes);
@@ -99,7 +99,8 @@ static mt_status load_item(struct mt_tensors *t, const char *file, const struct 
     MT_REQUIRE(shape[0] == i->rows && shape[1] == i->cols, e, MT_CKPT,
                "'%s': tensor '%s' is [%lld, %lld], this configuration needs [%lld, %lld] (0: a vector)", file, i->name, (long long)shape[0],
                (long long)shape[1], (long long)i->rows, (long long)i->cols);
-    memcpy(i->data, p, (size_t)bytes);
+    for (const struct mt_ckpt_piece *k = &x->piece[i->first], *end = k + i->n; k < end; k++)
+        memcpy(k->data, p + k->row0 * mt_ckpt_row_bytes(i), (size_t)(k->rows * mt_ckpt_row_bytes(i)));
     return MT_OK;
 }
 
@@ -113,7 +114,7 @@ mt_status mt_ckpt_load(const char *path, const struct mt_ckpt_items *items, bool
     mt_status st = mt_tensors_open(&t, file, e);
     for (int64_t i = 0; i < items->n && st == MT_OK; i++) {
         if (weights_only && items->item[i].moment) continue;
-        st = load_item(&t, file, &items->item[i], e);
+        st = load_item(&t, file, items, &items->item[i], e);
         read++;
     }
     if (st == MT_OK && !weights_only && read != mt_tensors_count(&t))

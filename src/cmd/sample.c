@@ -35,15 +35,15 @@ static mt_status find(const char *arg, char path[MT_CKPT_PATH], mt_err *e)
 
 static void window(struct mt_session *s, const int32_t *text, int64_t n)
 {
-    const struct mt_batch *h = &s->model.host;
-    int64_t S = s->model.shape.S, used = n < S ? n : S;
-    int32_t *tok = mt_address(&s->ctx, h->tokens), *begin = mt_address(&s->ctx, h->begin), *pos = mt_address(&s->ctx, h->pos);
+    const struct mt_batch *h = &s->rank[0].model.host;
+    int64_t S = s->rank[0].model.shape.S, used = n < S ? n : S;
+    int32_t *tok = mt_address(&s->rank[0].ctx, h->tokens), *begin = mt_address(&s->rank[0].ctx, h->begin), *pos = mt_address(&s->rank[0].ctx, h->pos);
     for (int64_t i = 0; i < S; i++) { /* behind the text: a document a token, which costs nothing and is seen by none */
         tok[i] = i < used ? text[n - used + i] : 0;
         begin[i] = i < used ? 0 : (int32_t)i;
         pos[i] = i < used ? (int32_t)i : 0;
     }
-    s->step.step = used - 1;
+    s->rank[0].step.step = used - 1;
 }
 
 static int descending(const void *a, const void *b)
@@ -83,7 +83,7 @@ static void print_token(int32_t token, bool bytes)
 
 static mt_status generate(struct mt_session *s, const struct request *q, mt_err *e)
 {
-    int64_t V = s->model.shape.V, n = (int64_t)strlen(q->prompt);
+    int64_t V = s->rank[0].model.shape.V, n = (int64_t)strlen(q->prompt);
     bool bytes = V >= 256 && V <= 512; /* the byte tokenizer: 256 ids and a few special ones */
     int32_t *text = malloc((size_t)(n + q->tokens) * sizeof *text);
     float *sorted = malloc((size_t)V * sizeof *sorted);
@@ -96,7 +96,7 @@ static mt_status generate(struct mt_session *s, const struct request *q, mt_err 
         window(s, text, n);
         st = mt_session_run(s, mt_generate_step, e);
         if (st != MT_OK) break;
-        text[n] = choose(mt_address(&s->ctx, s->model.chunk_logits), sorted, V, q, i);
+        text[n] = choose(mt_address(&s->rank[0].ctx, s->rank[0].model.chunk_logits), sorted, V, q, i);
         print_token(text[n], bytes);
     }
     printf("\n");
@@ -118,8 +118,8 @@ static mt_status sample(const char *arg, const struct request *q, mt_err *e)
     cfg.train_micro_batch = 1;
     cfg.device_isa = MT_DEVICE_ISA_AUTO;
     cfg.device_type = MT_DEVICE_TYPE_CPU;
-    mt_status st = mt_session_open(&s, &cfg, true, e);
-    if (st == MT_OK) st = mt_ckpt_items_open(&items, &s.model, &s.ctx, e);
+    mt_status st = mt_session_open(&s, &cfg, 1, true, e);
+    if (st == MT_OK) st = mt_ckpt_items_open(&items, &(struct mt_ckpt_rank){&s.rank[0].model, &s.rank[0].ctx}, 1, e);
     if (st == MT_OK) st = mt_ckpt_load(path, &items, true, &meta, e);
     if (st == MT_OK) st = mt_session_run(&s, mt_pack_step, e);
     if (st == MT_OK) {

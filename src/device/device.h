@@ -41,6 +41,12 @@ struct mt_device_ops {
 
 enum { MT_MAX_GROUPS = 8 };
 
+/* How a buffer is cut among the n members of a group: member i has bytes [at[i], at[i + 1]). */
+struct mt_cut {
+    int64_t n;
+    int64_t *at; /* n + 1 */
+};
+
 /* One rank's view of its device. A plain struct: 384 of them live in one process. */
 struct mt_ctx {
     int rank, world;
@@ -49,6 +55,7 @@ struct mt_ctx {
     const struct mt_ledger *ledger;
     char *arena[MT_N_ARENAS];             /* borrowed; NULL on sim */
     struct mt_group *group[MT_MAX_GROUPS]; /* rendezvous of the communicators (device/group.h); borrowed */
+    const struct mt_cut *cut;              /* tables that gather_cut and scatter_cut name; borrowed */
     struct mt_recording *recording;       /* NULL: not recording; borrowed */
     void *exec;                           /* the cpu executor's part of this rank */
     mt_err err;                           /* sticky: the first operation that failed */

@@ -35,15 +35,20 @@ void mt_group_close(struct mt_group *g)
     free(g);
 }
 
-int mt_group_member(const struct mt_group *g, int rank)
+int mt_group_in(const int *ranks, int n, int rank)
 {
-    int lo = 0, hi = g->n;
+    int lo = 0, hi = n;
     while (lo < hi) {
         int mid = (lo + hi) / 2;
-        if (g->rank[mid] < rank)
+        if (ranks[mid] < rank)
             lo = mid + 1;
         else
             hi = mid;
     }
-    return lo < g->n && g->rank[lo] == rank ? lo : -1;
+    return lo < n && ranks[lo] == rank ? lo : -1;
+}
+
+int mt_group_member(const struct mt_group *g, int rank)
+{
+    return mt_group_in(g->rank, g->n, rank);
 }

@@ -9,7 +9,6 @@
 #include "base/status.h"
 #include "device/device.h"
 
-enum { MT_GROUP_WORLD };
 
 struct mt_member {
     void *rank, *node; /* the executor's */
@@ -28,6 +27,8 @@ struct mt_group {
 /* ranks: ascending, n of them; copied. IO: no memory. */
 MT_MUST_USE mt_status mt_group_open(struct mt_group **group, const int *ranks, int n, mt_err *e);
 void mt_group_close(struct mt_group *group); /* NULL is fine */
+/* Index of a rank among n ascending ones, -1 if it is not there. */
+int mt_group_in(const int *ranks, int n, int rank);
 /* Index of a rank in the group, -1 if it is no member. */
 int mt_group_member(const struct mt_group *group, int rank);
 

@@ -8,11 +8,11 @@ static mt_view heads(mt_view v, int64_t n, int64_t width) { return mt_view_as(v,
 static mt_view rows_of_heads(mt_view v, int64_t n, int64_t width) { return mt_view_as(v, v.dim[0] * n, width, 0); }
 
 /* x -> n1, q, k, v, o, h, n2: what both directions need. */
-static void attention(struct mt_rank *r, int l, mt_view x)
+static void attention(struct mt_rank *r, int l, enum mt_pass pass, mt_view x)
 {
     const struct mt_model *m = r->m;
     const struct mt_shape *d = &m->shape;
-    const union mt_weights *w = &m->layer[l].w;
+    const union mt_weights *w = &m->layer[l].w[pass];
     const struct mt_buffers *b = &m->b;
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
     struct mt_batch batch = mt_model_batch(m, r->mb);
@@ -56,10 +56,10 @@ static void attention_backward(struct mt_rank *r, int l, mt_view dx)
     if (d->qk_norm) {
         dq = b->dqn, dk = b->dkn;
         mt_rmsnorm_bwd(s, rows_of_heads(dq, d->H, d->A), b->gainq, rows_of_heads(b->dq, d->H, d->A), rows_of_heads(b->q, d->H, d->A),
-                       b->rstdq, y->w.q_norm, MT_NONE);
+                       b->rstdq, y->w[MT_BACKWARD].q_norm, MT_NONE);
         mt_sum_rows(s, y->g.q_norm, b->gainq);
         mt_rmsnorm_bwd(s, rows_of_heads(dk, d->G, d->A), b->gaink, rows_of_heads(b->dk, d->G, d->A), rows_of_heads(b->k, d->G, d->A),
-                       b->rstdk, y->w.k_norm, MT_NONE);
+                       b->rstdk, y->w[MT_BACKWARD].k_norm, MT_NONE);
         mt_sum_rows(s, y->g.k_norm, b->gaink);
     }
     if (d->attn_bias) {
@@ -73,14 +73,14 @@ static void attention_backward(struct mt_rank *r, int l, mt_view dx)
     mt_linear_bwdx(s, b->dn1b, dk, y->t.k, b->dn1);
     mt_linear_bwdw(s, y->g.q, dq, b->n1);
     mt_linear_bwdx(s, b->dn1, dq, y->t.q, b->dn1b);
-    mt_rmsnorm_bwd(s, dx, b->gain, b->dn1, y->x, b->rstd1, y->w.attn_norm, b->dh);
+    mt_rmsnorm_bwd(s, dx, b->gain, b->dn1, y->x, b->rstd1, y->w[MT_BACKWARD].attn_norm, b->dh);
     mt_sum_rows(s, y->g.attn_norm, b->gain);
 }
 
 static void mlp_forward(struct mt_rank *r, int l, mt_view y)
 {
     const struct mt_buffers *b = &r->m->b;
-    const union mt_weights *w = &r->m->layer[l].w;
+    const union mt_weights *w = &r->m->layer[l].w[MT_FORWARD];
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
     mt_linear_fwd(s, b->u, b->n2, w->mlp_in, MT_NONE, MT_NONE);
     mt_swiglu_fwd(s, b->s, b->u);
@@ -92,7 +92,7 @@ static void mlp_backward(struct mt_rank *r, int l, mt_view dy)
     const struct mt_buffers *b = &r->m->b;
     const struct mt_layer *y = &r->m->layer[l];
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
-    mt_linear_fwd(s, b->u, b->n2, y->w.mlp_in, MT_NONE, MT_NONE);
+    mt_linear_fwd(s, b->u, b->n2, y->w[MT_BACKWARD].mlp_in, MT_NONE, MT_NONE);
     mt_swiglu_fwd(s, b->s, b->u);
     mt_linear_bwdw(s, y->g.mlp_down, dy, b->s);
     mt_linear_bwdx(s, b->ds, dy, y->t.mlp_down, MT_NONE);
@@ -103,7 +103,7 @@ static void mlp_backward(struct mt_rank *r, int l, mt_view dy)
 
 void mt_block_forward(struct mt_rank *r, int l, mt_view x, mt_view y)
 {
-    attention(r, l, x);
+    attention(r, l, MT_FORWARD, x);
     if (mt_is_moe(&r->m->shape, l)) mt_moe_forward(r, l, y);
     else mlp_forward(r, l, y);
 }
@@ -113,10 +113,10 @@ void mt_block_backward(struct mt_rank *r, int l, mt_view dx, mt_view dy)
     const struct mt_layer *y = &r->m->layer[l];
     const struct mt_buffers *b = &r->m->b;
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
-    attention(r, l, y->x); /* recomputed; the routing is not */
+    attention(r, l, MT_BACKWARD, y->x); /* recomputed; the routing is not */
     if (mt_is_moe(&r->m->shape, l)) mt_moe_backward(r, l, dy);
     else mlp_backward(r, l, dy);
-    mt_rmsnorm_bwd(s, b->dh, b->gain, b->dn2, b->h, b->rstd2, y->w.ffn_norm, dy);
+    mt_rmsnorm_bwd(s, b->dh, b->gain, b->dn2, b->h, b->rstd2, y->w[MT_BACKWARD].ffn_norm, dy);
     mt_sum_rows(s, y->g.ffn_norm, b->gain);
     attention_backward(r, l, dx);
 }

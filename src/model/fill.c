@@ -8,13 +8,14 @@ static void fill_tensor(struct mt_rank *r, int t, uint64_t seed)
     const struct mt_store *s = &r->m->store;
     const struct mt_tensor *p = &s->tensor[t];
     struct mt_stream *q = &r->ctx->stream[MT_COMPUTE];
-    mt_view all = mt_store_tensor_stack(s, t, MT_STATE_MASTER);
-    for (int64_t i = 0; i < mt_store_parts(s, t); i++) {
+    struct mt_local here = mt_store_local(s, t);
+    mt_view all = mt_store_local_state(s, t, MT_STATE_MASTER);
+    for (int64_t i = 0; i < here.parts; i++) {
         mt_view v = mt_view_part(all, i, 1);
         char name[96];
-        mt_param_name(p, i, name);
+        mt_param_name(p, mt_store_expert(s, here.part0 + i), name);
         if (p->init_std < 0) mt_fill_f32(q, v, -p->init_std - 1);
-        else mt_init_normal(q, v, (int64_t)mt_rng_key(seed, name), 0, p->init_std);
+        else mt_init_normal(q, v, (int64_t)mt_rng_key(seed, name), here.row0 * v.dim[2], p->init_std);
     }
 }
 
@@ -28,7 +29,7 @@ void mt_model_fill(struct mt_rank *r, uint64_t seed)
     if (m->opt.inference) return;
     for (int i = 0; i < m->store.n_buckets; i++)
         for (int w = MT_STATE_M; w <= MT_STATE_V; w++) {
-            mt_view v = mt_store_bucket_state(&m->store, i, w);
+            mt_view v = mt_store_piece(&m->store, i, w);
             if (mt_view_given(v)) mt_fill0(s, v);
         }
 }
@@ -40,9 +41,10 @@ void mt_model_pack(struct mt_rank *r)
     const struct mt_store *st = &r->m->store;
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
     for (int i = 0; i < st->n_matrices; i++) {
-        mt_view master = mt_store_matrix_state(st, i, MT_STATE_MASTER);
-        if (st->matrix[i].form == MT_FORM_PACKED) mt_weight_pack(s, mt_store_work(st, i), master);
-        else if (st->matrix[i].form == MT_FORM_ROWS) mt_weight_cast(s, mt_store_work(st, i), master);
+        mt_view master, work;
+        if (!mt_store_local_work(st, i, &master, &work)) continue;
+        if (st->matrix[i].form == MT_FORM_PACKED) mt_weight_pack(s, work, master);
+        else mt_weight_cast(s, work, master);
     }
 }
 
@@ -51,7 +53,7 @@ void mt_model_zero(struct mt_rank *r)
     const struct mt_model *m = r->m;
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
     for (int i = 0; i < m->store.n_buckets; i++) {
-        mt_view v = mt_store_bucket_state(&m->store, i, MT_STATE_GRAD);
+        mt_view v = mt_store_piece(&m->store, i, MT_STATE_GRAD);
         if (mt_view_given(v)) mt_fill0(s, v);
     }
     for (int l = 0; l < (int)m->shape.L; l++)

@@ -13,26 +13,22 @@ int64_t mt_model_pairs(const struct mt_shape *s) { return s->N / s->S * (s->S * 
 
 void mt_embed_forward(struct mt_rank *r, mt_view x)
 {
-    mt_embed_fwd(&r->ctx->stream[MT_COMPUTE], x, mt_model_batch(r->m, r->mb).tokens, r->m->w.embed);
+    mt_embed_fwd(&r->ctx->stream[MT_COMPUTE], x, mt_model_batch(r->m, r->mb).tokens, r->m->w[MT_FORWARD].embed);
 }
 
 /* The head's weights for forward; tied: the embedding's rows, packed. */
-static mt_view head_weights(struct mt_rank *r)
+static mt_view head_weights(struct mt_rank *r, enum mt_pass pass)
 {
     const struct mt_model *m = r->m;
-    if (!m->shape.tied) return m->w.head;
-    mt_weight_form(&r->ctx->stream[MT_COMPUTE], m->head_nt, m->w.embed);
+    if (!m->shape.tied) return m->w[pass].head;
+    mt_weight_form(&r->ctx->stream[MT_COMPUTE], m->head_nt, m->w[MT_FORWARD].embed);
     return m->head_nt;
 }
 static mt_view head_turned(struct mt_rank *r)
 {
     const struct mt_model *m = r->m;
-    struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
-    if (!m->shape.tied) {
-        mt_lease_use(s, &r->turned[m->head_unit]);
-        return m->t.head;
-    }
-    mt_weight_turn(s, m->head_nn, m->head_nt);
+    if (!m->shape.tied) return m->t.head;
+    mt_weight_turn(&r->ctx->stream[MT_COMPUTE], m->head_nn, m->head_nt);
     return m->head_nn;
 }
 
@@ -40,10 +36,10 @@ void mt_head_forward_backward(struct mt_rank *r, mt_view x, mt_view dx)
 {
     const struct mt_model *m = r->m;
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
-    mt_view labels = mt_model_batch(m, r->mb).labels, w = head_weights(r), t = head_turned(r);
+    mt_view labels = mt_model_batch(m, r->mb).labels, w = head_weights(r, MT_BACKWARD), t = head_turned(r);
     mt_view g = m->shape.tied ? m->g.embed : m->g.head;
 
-    mt_rmsnorm_fwd(s, m->hn, m->rstdf, x, m->w.norm, m->opt.eps);
+    mt_rmsnorm_fwd(s, m->hn, m->rstdf, x, m->w[MT_BACKWARD].norm, m->opt.eps);
     mt_fresh(s, m->dhn);
     for (int64_t at = 0, n; at < m->shape.N; at += n) {
         n = m->shape.N - at < m->shape.Nc ? m->shape.N - at : m->shape.Nc;
@@ -55,8 +51,7 @@ void mt_head_forward_backward(struct mt_rank *r, mt_view x, mt_view dx)
         mt_linear_bwdw(s, g, dlg, hn);
         mt_linear_bwdx(s, mt_view_part(m->dhn, at, n), dlg, t, MT_NONE);
     }
-    if (!m->shape.tied) mt_lease_done(s, &r->turned[m->head_unit]);
-    mt_rmsnorm_bwd(s, dx, m->b.gain, m->dhn, x, m->rstdf, m->w.norm, MT_NONE);
+    mt_rmsnorm_bwd(s, dx, m->b.gain, m->dhn, x, m->rstdf, m->w[MT_BACKWARD].norm, MT_NONE);
     mt_sum_rows(s, m->g.norm, m->b.gain);
 }
 
@@ -64,8 +59,8 @@ void mt_head_eval(struct mt_rank *r, mt_view x)
 {
     const struct mt_model *m = r->m;
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
-    mt_view labels = mt_model_batch(m, r->mb).labels, w = head_weights(r);
-    mt_rmsnorm_fwd(s, m->hn, m->rstdf, x, m->w.norm, m->opt.eps);
+    mt_view labels = mt_model_batch(m, r->mb).labels, w = head_weights(r, MT_FORWARD);
+    mt_rmsnorm_fwd(s, m->hn, m->rstdf, x, m->w[MT_FORWARD].norm, m->opt.eps);
     for (int64_t at = 0, n; at < m->shape.N; at += n) {
         n = m->shape.N - at < m->shape.Nc ? m->shape.N - at : m->shape.Nc;
         mt_view lg = mt_view_part(m->chunk_logits, 0, n), loss = mt_view_part(m->chunk_loss, 0, n);
@@ -79,6 +74,6 @@ void mt_head_logits(struct mt_rank *r, mt_view x, int64_t token)
 {
     const struct mt_model *m = r->m;
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
-    mt_rmsnorm_fwd(s, m->hn, m->rstdf, x, m->w.norm, m->opt.eps);
-    mt_logits_fwd(s, mt_view_part(m->chunk_logits, 0, 1), mt_view_part(m->hn, token, 1), head_weights(r));
+    mt_rmsnorm_fwd(s, m->hn, m->rstdf, x, m->w[MT_FORWARD].norm, m->opt.eps);
+    mt_logits_fwd(s, mt_view_part(m->chunk_logits, 0, 1), mt_view_part(m->hn, token, 1), head_weights(r, MT_FORWARD));
 }

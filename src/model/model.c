@@ -43,7 +43,7 @@ static void layer_rows(struct mt_model *m, struct mt_ledger *g, int l, int unit)
     int64_t M = s->N * s->K;
     y->unit = unit;
     y->experts = moe ? unit + 1 : -1;
-    mt_weights_of(&m->store, l, mt_store_work, &y->w);
+    for (int pass = 0; pass < MT_N_PASSES; pass++) mt_weights_for(&m->store, l, pass, &y->w[pass]);
     y->x = m->opt.inference ? (l % 2 ? m->b.dxb : m->b.dxa)
                             : mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_ACTIVATION, m->opt.dtype, s->N, s->D, 0, "x.%d", l);
     if (!m->opt.inference) mt_weights_of(&m->store, l, mt_store_turned, &y->t);
@@ -57,8 +57,6 @@ static void layer_rows(struct mt_model *m, struct mt_ledger *g, int l, int unit)
         y->load = m->opt.inference ? MT_NONE : mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_I64, s->E, 0, 0, "load.%d", l);
     }
 }
-
-static mt_view grad_of(const struct mt_store *s, int matrix) { return mt_store_matrix_state(s, matrix, MT_STATE_GRAD); }
 
 static void head_rows(struct mt_model *m, struct mt_ledger *g)
 {
@@ -80,10 +78,10 @@ static void head_rows(struct mt_model *m, struct mt_ledger *g)
     m->dhn = mt_tensor_add_ld(g, MT_DEVICE_ARENA, MT_ROW_LOSS, T, s->N, s->D, padded(m->store.target, T, s->D), "dhn");
 }
 
-static void batch_rows(struct mt_model *m, struct mt_ledger *g, int world)
+static void batch_rows(struct mt_model *m, struct mt_ledger *g)
 {
     static const char *const name[] = {"tokens", "labels", "begin", "pos"};
-    int64_t n = m->opt.micro_batches * m->shape.N;
+    int64_t n = m->opt.micro_batches * m->shape.N, world = m->opt.mesh.world;
     mt_view *host[] = {&m->host.tokens, &m->host.labels, &m->host.begin, &m->host.pos};
     mt_view *device[] = {&m->device.tokens, &m->device.labels, &m->device.begin, &m->device.pos};
     for (int i = 0; i < 4; i++) {
@@ -97,33 +95,44 @@ static void batch_rows(struct mt_model *m, struct mt_ledger *g, int world)
     m->valid = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_I64, 1, 0, 0, "valid");
     m->valid_all = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_I64, world, 1, 0, "valid.all");
     m->valid_sum = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_I64, 1, 0, 0, "valid.sum");
+    m->replica_row = -1;
+    if (m->opt.inference) return;
+    if (m->shape.E) {
+        m->load_all = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_OPTIM, MT_I64, world, m->shape.E, 0, "load.all");
+        m->load_sum = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_OPTIM, MT_I64, m->shape.E, 0, 0, "load.sum");
+    }
+    int64_t piece = 0;
+    for (int i = 0; i < m->store.n_buckets; i++)
+        if (m->store.bucket[i].piece > piece) piece = m->store.bucket[i].piece;
+    m->replica_bytes = 4 * piece * m->opt.mesh.replicas;
+    if (m->opt.mesh.replicas > 1) m->replica_row = mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_STAGING, m->replica_bytes, "stage.replicas");
 }
 
 mt_status mt_model_init(struct mt_model *m, const struct mt_shape *shape, const struct mt_model_options *opt,
-                        const struct mt_target *target, struct mt_ledger *g, int world,
+                        const struct mt_target *target, struct mt_ledger *g,
                         mt_status (*assign)(struct mt_store *, void *, mt_err *), void *arg, mt_err *e)
 {
     *m = (struct mt_model){.shape = *shape, .opt = *opt};
-    mt_store_init(&m->store, opt->dtype, target);
+    mt_store_init(&m->store, opt->dtype, target, &opt->mesh, opt->rank);
     mt_params_declare(&m->store, shape, opt->init_std);
     if (assign) MT_TRY(assign(&m->store, arg, e));
     mt_store_layout(&m->store, g, opt->inference);
     m->layer = calloc((size_t)shape->L, sizeof *m->layer);
     MT_REQUIRE(m->layer, e, MT_IO, "cannot allocate the descriptions of %lld layers", (long long)shape->L);
-    batch_rows(m, g, world);
+    batch_rows(m, g);
     layer_buffers(m, g, !opt->inference);
     int unit = 1;
     for (int l = 0; l < (int)shape->L; l++) {
         layer_rows(m, g, l, unit);
-        if (!opt->inference) mt_weights_of(&m->store, l, grad_of, &m->layer[l].g);
+        if (!opt->inference) mt_weights_of(&m->store, l, mt_store_grad, &m->layer[l].g);
         unit += mt_is_moe(shape, l) ? 2 : 1;
     }
     m->head_unit = unit;
     m->x_last = opt->inference ? (shape->L % 2 ? m->b.dxb : m->b.dxa)
                                : mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_ACTIVATION, opt->dtype, shape->N, shape->D, 0, "x.last");
-    mt_weights_of(&m->store, -1, mt_store_work, &m->w);
+    for (int pass = 0; pass < MT_N_PASSES; pass++) mt_weights_for(&m->store, -1, pass, &m->w[pass]);
     if (!opt->inference) {
-        mt_weights_of(&m->store, -1, grad_of, &m->g);
+        mt_weights_of(&m->store, -1, mt_store_grad, &m->g);
         mt_weights_of(&m->store, -1, mt_store_turned, &m->t);
     }
     head_rows(m, g);
@@ -140,12 +149,13 @@ void mt_model_release(struct mt_model *m)
 /* ---- a rank's host side ---- */
 mt_status mt_rank_init(struct mt_rank *r, struct mt_ctx *ctx, const struct mt_model *m, mt_err *e)
 {
-    int64_t counts = m->opt.micro_batches * m->shape.L * m->shape.E;
+    int64_t counts = m->opt.micro_batches * m->shape.L * m->shape.E * m->opt.mesh.ep;
+    size_t units = (size_t)m->store.n_units;
     *r = (struct mt_rank){.ctx = ctx, .m = m};
     r->counts = calloc((size_t)counts + 1, sizeof *r->counts);
-    r->turned = calloc((size_t)m->store.n_units, sizeof *r->turned);
-    r->unit_done = calloc((size_t)m->shape.L + 1, sizeof *r->unit_done);
-    MT_REQUIRE(r->counts && r->turned && r->unit_done, e, MT_IO, "cannot allocate the host state of rank %d (%lld expert counts)",
+    r->grads = calloc(units, sizeof *r->grads);
+    for (int pass = 0; pass < MT_N_PASSES; pass++) r->weights[pass] = calloc(units, sizeof *r->weights[pass]);
+    MT_REQUIRE(r->counts && r->grads && r->weights[0] && r->weights[1], e, MT_IO, "cannot allocate the host state of rank %d (%lld expert counts)",
                ctx->rank, (long long)counts);
     return MT_OK;
 }
@@ -153,17 +163,7 @@ mt_status mt_rank_init(struct mt_rank *r, struct mt_ctx *ctx, const struct mt_mo
 void mt_rank_release(struct mt_rank *r)
 {
     free(r->counts);
-    free(r->turned);
-    free(r->unit_done);
+    free(r->grads);
+    for (int pass = 0; pass < MT_N_PASSES; pass++) free(r->weights[pass]);
     *r = (struct mt_rank){0};
-}
-
-void mt_unit_turn(struct mt_rank *r, struct mt_stream *s, int unit)
-{
-    const struct mt_store *st = &r->m->store;
-    mt_lease_fill(s, &r->turned[unit]);
-    for (int i = 0; i < st->n_matrices; i++)
-        if (st->matrix[i].unit == unit && st->matrix[i].form == MT_FORM_PACKED)
-            mt_weight_turn(s, mt_store_turned(st, i), mt_store_work(st, i));
-    mt_lease_filled(s, &r->turned[unit]);
 }

@@ -19,6 +19,8 @@ struct mt_model_options {
     bool route_norm, inference;
     mt_dtype dtype;
     int64_t micro_batches;
+    struct mt_mesh mesh;
+    int rank;
 };
 
 /* Buffers inside a layer: everything here is recomputed in backward and shared by all layers.
@@ -54,7 +56,7 @@ struct mt_buffers {
 };
 
 struct mt_layer {
-    union mt_weights w, t, g;              /* working weights, the same turned for backward, gradients */
+    union mt_weights w[MT_N_PASSES], t, g; /* working weights of a pass, the same turned for backward, gradients */
     mt_view x;                             /* [N, D] input of the block: what full recomputation keeps */
     mt_view ids, gates, order, slot, counts; /* routing, stored in forward and never redone */
     mt_view bias, load;                    /* [E] selection bias; [E] counts over the optimizer step */
@@ -69,7 +71,7 @@ struct mt_model {
     struct mt_model_options opt;
     struct mt_store store;
     struct mt_layer *layer;                /* owned: L of them */
-    union mt_weights w, t, g;              /* embedding, final norm, head */
+    union mt_weights w[MT_N_PASSES], t, g; /* embedding, final norm, head */
     mt_view head_nt, head_nn;              /* tied: the embedding in the head's formats */
     mt_view x_last;                        /* [N, D] output of the last block */
     mt_view rope;
@@ -78,13 +80,16 @@ struct mt_model {
     mt_view hn, rstdf, dhn, chunk_logits, chunk_dlogits, chunk_loss;
     mt_view loss, loss_all, loss_sum;      /* f64: this rank's sum, every rank's, the total */
     mt_view valid, valid_all, valid_sum;   /* i64, likewise: labels that count */
+    mt_view load_all, load_sum;            /* i64 [world, E], [E]: rows an expert got, over all ranks */
+    int32_t replica_row;                   /* shard gradients of all replicas, one bucket at a time; -1: one replica */
+    int64_t replica_bytes;
     int head_unit;
 };
 
 /* Declares parameters (their optimizers are set by the caller's `assign` before anything is laid out) and every buffer as
  * rows of g. The model must not move afterwards. */
 mt_status mt_model_init(struct mt_model *m, const struct mt_shape *shape, const struct mt_model_options *opt,
-                        const struct mt_target *target, struct mt_ledger *g, int world,
+                        const struct mt_target *target, struct mt_ledger *g,
                         mt_status (*assign)(struct mt_store *, void *, mt_err *), void *arg, mt_err *e);
 void mt_model_release(struct mt_model *m);
 
@@ -95,12 +100,14 @@ struct mt_rank {
     int32_t *counts;        /* [micro_batches, L, E] as read back */
     int force_rounds;       /* recording: this many dispatch rounds everywhere; 0: as many as the counts ask for */
     int64_t mb;             /* micro-batch being enqueued */
-    struct mt_lease *turned; /* a unit each: its weights in NN form */
-    mt_event *unit_done;    /* backward of layer l is enqueued: its turned weights are free; [L + 1] */
+    struct mt_lease *weights[MT_N_PASSES]; /* a unit each: its gathered, and in backward turned, weights */
+    struct mt_lease *grads;  /* a unit each: its whole gradients, until they are reduced */
 };
 mt_status mt_rank_init(struct mt_rank *r, struct mt_ctx *ctx, const struct mt_model *m, mt_err *e);
 void mt_rank_release(struct mt_rank *r);
 
+/* Rows that this rank sent to each expert [E] in a micro-batch and block, as read back. */
+const int32_t *mt_rank_counts(const struct mt_rank *r, int64_t mb, int l);
 /* The part of the batch that micro-batch mb is. */
 struct mt_batch mt_model_batch(const struct mt_model *m, int64_t mb);
 /* Token pairs of one head in a micro-batch whose sequences are single documents: an upper bound, for costs. */
@@ -120,8 +127,19 @@ void mt_head_eval(struct mt_rank *r, mt_view x);
 /* f32 logits [1, V] of one token of x into m->chunk_logits. */
 void mt_head_logits(struct mt_rank *r, mt_view x, int64_t token);
 
-/* Fills a unit's turned weights on stream s; the lease of the unit keeps both sides apart. */
-void mt_unit_turn(struct mt_rank *r, struct mt_stream *s, int unit);
+/* Units (model/unit.c). gather: on the gather stream, the unit's weights for a pass, whole, and for backward also turned;
+ * use and done on the compute stream, around the operations that read them. What a group of one has already, costs
+ * nothing here. `after` is a throttle: until it, the bytes are somebody else's. grads_open zeroes the unit's whole gradients before backward writes them, reduce sums them over its group into
+ * the shards, on the reduce stream; both are nothing for a group of one, whose gradients are the shards. */
+void mt_unit_gather(struct mt_rank *r, int unit, enum mt_pass pass, mt_event after);
+void mt_unit_use(struct mt_rank *r, int unit, enum mt_pass pass);
+void mt_unit_done(struct mt_rank *r, int unit, enum mt_pass pass);
+void mt_grads_open(struct mt_rank *r, int unit, mt_event after);
+void mt_grads_reduce(struct mt_rank *r, int unit);
+/* After the last micro-batch: every replica's shard gradients, summed in order on each. */
+void mt_grads_sum_replicas(struct mt_rank *r);
+/* No lease of an earlier step holds: at the start of a step. */
+void mt_units_restart(struct mt_rank *r);
 
 /* Start-up operations: the rope table; initial masters (seeded by name and element), router biases and moments 0. */
 void mt_model_tables(struct mt_rank *r);

@@ -92,7 +92,7 @@ static void declare_unit(struct mt_store *s, const struct mt_shape *m, enum unit
 {
     bool moe = layer >= 0 && mt_is_moe(m, layer);
     if (unit == UNIT_EXPERTS && !moe) return;
-    mt_store_add_unit(s, layer, unit == UNIT_EXPERTS ? m->E : 0);
+    mt_store_add_unit(s, layer, unit == UNIT_EXPERTS ? m->E / s->mesh.ep : 0);
     for (int k = 0; k < MT_N_MATRIX_KINDS; k++) {
         if (matrix_row[k].unit != unit || !matrix_present(m, k, moe)) continue;
         mt_store_add_matrix(s, k, layer, matrix_row[k].form, matrix_cols(m, k, moe));
@@ -128,6 +128,13 @@ void mt_weights_of(const struct mt_store *s, int layer, mt_view (*view)(const st
     for (int k = 0; k < MT_N_MATRIX_KINDS; k++) w->of[k] = MT_NONE;
     for (int i = 0; i < s->n_matrices; i++)
         if (s->matrix[i].layer == layer) w->of[s->matrix[i].kind] = view(s, i);
+}
+
+void mt_weights_for(const struct mt_store *s, int layer, enum mt_pass pass, union mt_weights *w)
+{
+    for (int k = 0; k < MT_N_MATRIX_KINDS; k++) w->of[k] = MT_NONE;
+    for (int i = 0; i < s->n_matrices; i++)
+        if (s->matrix[i].layer == layer) w->of[s->matrix[i].kind] = mt_store_work(s, i, pass);
 }
 
 /* ---- counts ---- */

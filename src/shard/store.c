@@ -1,20 +1,25 @@
 #include "shard/store.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-void mt_store_init(struct mt_store *s, mt_dtype dtype, const struct mt_target *t)
+void mt_store_init(struct mt_store *s, mt_dtype dtype, const struct mt_target *t, const struct mt_mesh *mesh, int rank)
 {
-    *s = (struct mt_store){.dtype = dtype, .target = t};
+    *s = (struct mt_store){.dtype = dtype, .target = t, .mesh = *mesh, .rank = rank};
 }
 
 void mt_store_release(struct mt_store *s)
 {
+    for (int i = 0; i < s->n_buckets; i++) {
+        free(s->bucket[i].edge);
+        free(s->bucket[i].work_edge);
+    }
+    for (int i = 0; i < s->n_cuts; i++) free(s->cut[i].at);
     free(s->unit);
     free(s->bucket);
     free(s->matrix);
     free(s->tensor);
+    free(s->cut);
     *s = (struct mt_store){0};
 }
 
@@ -27,16 +32,21 @@ static void *grown(void *p, int n, int *cap, size_t size)
     return p;
 }
 
+static void add_bucket(struct mt_store *s, int64_t n_experts)
+{
+    enum mt_group_id group = n_experts ? MT_GROUP_SLOT : MT_GROUP_SHARD;
+    struct mt_place p = mt_mesh_place(&s->mesh, group, s->rank);
+    s->bucket = grown(s->bucket, s->n_buckets, &s->cap_buckets, sizeof *s->bucket);
+    s->bucket[s->n_buckets++] = (struct mt_bucket){.unit = s->n_units, .n = n_experts ? n_experts : 1, .group = group, .members = p.n, .me = p.me,
+        .master_cut = -1, .work_cut = -1, .work_row = -1, .full_row = {-1, -1}, .grad_row = -1, .staging_row = -1};
+}
+
 int mt_store_add_unit(struct mt_store *s, int layer, int64_t n_experts)
 {
     s->unit = grown(s->unit, s->n_units, &s->cap_units, sizeof *s->unit);
-    s->unit[s->n_units] = (struct mt_unit){.layer = layer, .experts = n_experts > 0, .dense_bucket = -1, .f32_bucket = -1};
-    for (int f32 = 0; f32 < 2; f32++) {
-        s->bucket = grown(s->bucket, s->n_buckets, &s->cap_buckets, sizeof *s->bucket);
-        s->bucket[s->n_buckets++] = (struct mt_bucket){.unit = s->n_units, .n = n_experts > 0 ? n_experts : 1, .work_row = -1};
-    }
-    s->unit[s->n_units].dense_bucket = s->n_buckets - 2;
-    s->unit[s->n_units].f32_bucket = s->n_buckets - 1;
+    s->unit[s->n_units] = (struct mt_unit){layer, n_experts > 0, s->n_buckets, s->n_buckets + 1};
+    add_bucket(s, n_experts);
+    add_bucket(s, n_experts);
     return s->n_units++;
 }
 
@@ -54,147 +64,156 @@ int mt_store_add_tensor(struct mt_store *s, int kind, int layer, int64_t rows, d
     struct mt_matrix *m = &s->matrix[s->n_matrices - 1];
     s->tensor = grown(s->tensor, s->n_tensors, &s->cap_tensors, sizeof *s->tensor);
     s->tensor[s->n_tensors] = (struct mt_tensor){.matrix = s->n_matrices - 1, .kind = kind, .layer = layer, .row0 = m->rows,
-        .rows = rows, .v_off = -1, .init_std = init_std, .lr_scale = 1};
+        .rows = rows, .init_std = init_std, .lr_scale = 1};
     m->rows += rows;
     return s->n_tensors++;
 }
 
-/* ---- layout ---- */
+int mt_store_add_cut(struct mt_store *s, int64_t n, const int64_t *at)
+{
+    s->cut = grown(s->cut, s->n_cuts, &s->cap_cuts, sizeof *s->cut);
+    int64_t *copy = malloc((size_t)(n + 1) * sizeof *copy);
+    MT_ASSERT(copy);
+    memcpy(copy, at, (size_t)(n + 1) * sizeof *copy);
+    s->cut[s->n_cuts] = (struct mt_cut){n, copy};
+    return s->n_cuts++;
+}
+
 static int64_t width(const struct mt_matrix *m) { return m->cols ? m->cols : 1; }
 
-static int64_t work_bytes(const struct mt_store *s, const struct mt_matrix *m)
+int64_t mt_store_expert(const struct mt_store *s, int64_t part)
 {
-    if (m->form == MT_FORM_PACKED) return mt_packed_bytes(s->target, s->dtype, MT_PACKED_NT, m->rows, m->cols);
-    int64_t a = s->target->align;
-    return (m->rows * width(m) * mt_dtype_bytes(s->dtype) + a - 1) / a * a;
+    int64_t n = 1;
+    for (int i = 0; i < s->n_units; i++)
+        if (s->unit[i].experts) n = s->bucket[s->unit[i].dense_bucket].n;
+    return mt_mesh_place(&s->mesh, MT_GROUP_EP, s->rank).me * n + part;
 }
 
-static void offsets(struct mt_store *s)
-{
-    for (int i = 0; i < s->n_matrices; i++) {
-        struct mt_matrix *m = &s->matrix[i];
-        struct mt_bucket *b = &s->bucket[m->bucket];
-        m->off = b->elements;
-        b->elements += m->rows * width(m);
-        if (m->form == MT_FORM_F32) continue;
-        m->work_off = b->work_bytes;
-        b->work_bytes += work_bytes(s, m);
-    }
-    for (int i = 0; i < s->n_tensors; i++) {
-        struct mt_tensor *t = &s->tensor[i];
-        struct mt_bucket *b = &s->bucket[s->matrix[t->matrix].bucket];
-        if (t->optimizer != MT_ADAMW) continue;
-        t->v_off = b->v_elements;
-        b->v_elements += t->rows * width(&s->matrix[t->matrix]);
-    }
-}
-
-static void bucket_rows(struct mt_store *s, int i, struct mt_ledger *g, bool inference)
-{
-    static const char *const what[] = {"master", "grad", "m", "v"};
-    static const enum mt_row_class class_of[] = {MT_ROW_MASTER, MT_ROW_GRAD, MT_ROW_MOMENT, MT_ROW_MOMENT};
-    struct mt_bucket *b = &s->bucket[i];
-    char name[24];
-    const struct mt_unit *u = &s->unit[b->unit];
-    snprintf(name, sizeof name, "%s%s.%d", u->experts ? "experts" : u->layer < 0 ? "unit" : "layer",
-             i == u->f32_bucket ? ".f32" : "", u->layer < 0 ? b->unit : u->layer);
-    for (int w = 0; w < MT_N_STATES; w++) {
-        int64_t n = b->n * (w == MT_STATE_V ? b->v_elements : b->elements);
-        bool keep = n && (!inference || w == MT_STATE_MASTER);
-        b->row[w] = keep ? mt_row_add(g, MT_DEVICE_ARENA, class_of[w], 4 * n, "%s.%s", what[w], name) : -1;
-    }
-    if (b->work_bytes) b->work_row = mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_WEIGHT, b->n * b->work_bytes, "work.%s", name);
-}
-
-static int64_t turned_bytes(const struct mt_store *s, const struct mt_matrix *m)
-{
-    return mt_packed_bytes(s->target, s->dtype, MT_PACKED_NN, m->rows, m->cols);
-}
-static void turned_rows(struct mt_store *s, struct mt_ledger *g)
-{
-    for (int i = 0; i < s->n_matrices; i++) {
-        struct mt_matrix *m = &s->matrix[i];
-        if (m->form == MT_FORM_PACKED)
-            m->turned_row = mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_GATHERED, s->bucket[m->bucket].n * turned_bytes(s, m), "turned.%d.%d", m->unit, i);
-    }
-}
-
-void mt_store_layout(struct mt_store *s, struct mt_ledger *g, bool inference)
-{
-    offsets(s);
-    for (int i = 0; i < s->n_buckets; i++)
-        if (s->bucket[i].elements) bucket_rows(s, i, g, inference);
-    if (!inference) turned_rows(s, g);
-}
-
-/* ---- views ---- */
+/* ---- views of what is whole ---- */
 static mt_view stacked(const struct mt_store *s, const struct mt_matrix *m, mt_view v, int64_t stride)
 {
     return s->unit[m->unit].experts ? mt_view_stack(v, s->bucket[m->bucket].n, stride) : v;
 }
+static mt_view f32_matrix(const struct mt_store *s, const struct mt_matrix *m, int32_t row)
+{
+    return stacked(s, m, mt_view_of(row, MT_F32, 4 * m->off, m->rows, m->cols, 0), 4 * s->bucket[m->bucket].elements);
+}
 
-mt_view mt_store_work(const struct mt_store *s, int matrix)
+mt_view mt_store_work(const struct mt_store *s, int matrix, enum mt_pass pass)
 {
     const struct mt_matrix *m = &s->matrix[matrix];
     const struct mt_bucket *b = &s->bucket[m->bucket];
-    if (m->form == MT_FORM_F32) return mt_store_matrix_state(s, matrix, MT_STATE_MASTER);
-    if (m->form == MT_FORM_ROWS) return mt_view_of(b->work_row, s->dtype, m->work_off, m->rows, m->cols, 0);
-    return stacked(s, m, mt_packed_view(s->target, b->work_row, s->dtype, MT_PACKED_NT, m->work_off, m->rows, m->cols), b->work_bytes);
+    int32_t row = b->members > 1 ? b->full_row[pass] : m->form == MT_FORM_F32 ? b->row[MT_STATE_MASTER] : b->work_row;
+    if (m->form == MT_FORM_F32) return f32_matrix(s, m, row);
+    if (m->form == MT_FORM_ROWS) return mt_view_of(row, s->dtype, m->work_off, m->rows, m->cols, 0);
+    return stacked(s, m, mt_packed_view(s->target, row, s->dtype, MT_PACKED_NT, m->work_off, m->rows, m->cols), b->work_bytes);
 }
 
 mt_view mt_store_turned(const struct mt_store *s, int matrix)
 {
     const struct mt_matrix *m = &s->matrix[matrix];
     if (m->turned_row < 0) return MT_NONE;
-    return stacked(s, m, mt_packed_view(s->target, m->turned_row, s->dtype, MT_PACKED_NN, 0, m->rows, m->cols), turned_bytes(s, m));
+    mt_view one = mt_packed_view(s->target, m->turned_row, s->dtype, MT_PACKED_NN, 0, m->rows, m->cols);
+    return stacked(s, m, one, one.bytes);
 }
 
-mt_view mt_store_matrix_state(const struct mt_store *s, int matrix, enum mt_state what)
+mt_view mt_store_grad(const struct mt_store *s, int matrix)
+{
+    const struct mt_bucket *b = &s->bucket[s->matrix[matrix].bucket];
+    return f32_matrix(s, &s->matrix[matrix], b->members > 1 ? b->grad_row : b->row[MT_STATE_GRAD]);
+}
+
+/* ---- views of what is here ---- */
+static int64_t at_least(int64_t x, int64_t lo) { return x > lo ? x : lo; }
+static int64_t at_most(int64_t x, int64_t hi) { return x < hi ? x : hi; }
+
+/* Rows [row0, row0 + rows) of a matrix, as far as this rank's piece reaches. */
+static struct mt_local local_rows(const struct mt_store *s, const struct mt_matrix *m, int64_t row0, int64_t rows)
+{
+    const struct mt_bucket *b = &s->bucket[m->bucket];
+    int64_t lo = b->edge[b->me], hi = b->edge[b->me + 1], w = width(m);
+    if (s->unit[m->unit].experts) return (struct mt_local){lo / b->elements, (hi - lo) / b->elements, 0, rows};
+    int64_t first = at_least((lo - m->off) / w, row0), last = at_most((hi - m->off) / w, row0 + rows);
+    if (lo < m->off) first = row0;
+    if (hi <= m->off || last <= first) return (struct mt_local){0, 0, 0, 0};
+    return (struct mt_local){0, 1, first - row0, last - first};
+}
+
+struct mt_local mt_store_local(const struct mt_store *s, int tensor)
+{
+    const struct mt_tensor *t = &s->tensor[tensor];
+    return local_rows(s, &s->matrix[t->matrix], t->row0, t->rows);
+}
+
+static mt_view local_state(const struct mt_store *s, const struct mt_matrix *m, struct mt_local l, int64_t row0, enum mt_state what)
+{
+    const struct mt_bucket *b = &s->bucket[m->bucket];
+    if (!l.parts || b->row[what] < 0) return MT_NONE;
+    int64_t off = l.part0 * b->elements + m->off + (row0 + l.row0) * width(m) - b->edge[b->me];
+    return mt_view_stack(mt_view_of(b->row[what], MT_F32, 4 * off, l.rows, width(m), 0), l.parts, 4 * b->elements);
+}
+
+mt_view mt_store_local_state(const struct mt_store *s, int tensor, enum mt_state what)
+{
+    const struct mt_tensor *t = &s->tensor[tensor];
+    return local_state(s, &s->matrix[t->matrix], mt_store_local(s, tensor), t->row0, what);
+}
+
+bool mt_store_local_work(const struct mt_store *s, int matrix, mt_view *master, mt_view *work)
 {
     const struct mt_matrix *m = &s->matrix[matrix];
     const struct mt_bucket *b = &s->bucket[m->bucket];
-    MT_ASSERT(what != MT_STATE_V);
-    return stacked(s, m, mt_view_of(b->row[what], MT_F32, 4 * m->off, m->rows, m->cols, 0), 4 * b->elements);
+    struct mt_local l = local_rows(s, m, 0, m->rows);
+    if (!l.parts || m->form == MT_FORM_F32) return false;
+    *master = local_state(s, m, l, 0, MT_STATE_MASTER);
+    int64_t row_bytes = m->form == MT_FORM_ROWS ? m->cols * mt_dtype_bytes(s->dtype)
+        : mt_packed_bytes(s->target, s->dtype, MT_PACKED_NT, s->target->panel, m->cols) / s->target->panel;
+    int64_t off = l.part0 * b->work_bytes + m->work_off + l.row0 * row_bytes - b->work_edge[b->me];
+    *work = m->form == MT_FORM_ROWS ? mt_view_of(b->work_row, s->dtype, off, l.rows, m->cols, 0)
+                                    : mt_packed_view(s->target, b->work_row, s->dtype, MT_PACKED_NT, off, l.rows, m->cols);
+    if (s->unit[m->unit].experts) *work = mt_view_stack(*work, l.parts, b->work_bytes);
+    else *master = mt_view_as(*master, l.rows, m->cols, 0);
+    return true;
 }
 
-static mt_view tensor_first(const struct mt_store *s, int tensor, enum mt_state what, int64_t *stride)
-{
-    const struct mt_tensor *t = &s->tensor[tensor];
-    const struct mt_matrix *m = &s->matrix[t->matrix];
-    const struct mt_bucket *b = &s->bucket[m->bucket];
-    int64_t off = what == MT_STATE_V ? t->v_off : m->off + t->row0 * width(m);
-    *stride = 4 * (what == MT_STATE_V ? b->v_elements : b->elements);
-    if (off < 0 || b->row[what] < 0) return MT_NONE;
-    return mt_view_of(b->row[what], MT_F32, 4 * off, t->rows, m->cols, 0);
-}
-
-mt_view mt_store_tensor_state(const struct mt_store *s, int tensor, enum mt_state what)
-{
-    int64_t stride;
-    mt_view v = tensor_first(s, tensor, what, &stride);
-    return mt_view_given(v) ? stacked(s, &s->matrix[s->tensor[tensor].matrix], v, stride) : v;
-}
-
-mt_view mt_store_tensor_stack(const struct mt_store *s, int tensor, enum mt_state what)
-{
-    int64_t stride;
-    mt_view v = tensor_first(s, tensor, what, &stride);
-    if (!mt_view_given(v)) return v;
-    if (v.nd == 1) v = mt_view_as(v, v.dim[0], 1, 0);
-    return mt_view_stack(v, mt_store_parts(s, tensor), stride);
-}
-
-mt_view mt_store_bucket_state(const struct mt_store *s, int bucket, enum mt_state what)
+/* ---- buffers of collectives ---- */
+mt_view mt_store_piece(const struct mt_store *s, int bucket, enum mt_state what)
 {
     const struct mt_bucket *b = &s->bucket[bucket];
-    return b->row[what] < 0 || !b->elements ? MT_NONE
-        : mt_view_of(b->row[what], MT_F32, 0, b->n * (what == MT_STATE_V ? b->v_elements : b->elements), 0, 0);
+    int64_t n = b->edge ? b->edge[b->me + 1] - b->edge[b->me] : 0;
+    return n && b->row[what] >= 0 ? mt_view_of(b->row[what], MT_F32, 0, n, 0, 0) : MT_NONE;
 }
-
-int64_t mt_store_parts(const struct mt_store *s, int tensor) { return s->bucket[s->matrix[s->tensor[tensor].matrix].bucket].n; }
-
-int64_t mt_store_tensor_count(const struct mt_store *s, int tensor)
+mt_view mt_store_piece_bytes(const struct mt_store *s, int bucket, enum mt_state what)
 {
-    const struct mt_tensor *t = &s->tensor[tensor];
-    return mt_store_parts(s, tensor) * t->rows * width(&s->matrix[t->matrix]);
+    const struct mt_bucket *b = &s->bucket[bucket];
+    return mt_view_of(b->row[what], MT_U8, 0, 4 * (b->edge[b->me + 1] - b->edge[b->me]), 0, 0);
+}
+mt_view mt_store_work_piece(const struct mt_store *s, int bucket)
+{
+    const struct mt_bucket *b = &s->bucket[bucket];
+    return mt_view_of(b->work_row, MT_U8, 0, b->work_edge[b->me + 1] - b->work_edge[b->me], 0, 0);
+}
+mt_view mt_store_full(const struct mt_store *s, int bucket, enum mt_pass pass)
+{
+    const struct mt_bucket *b = &s->bucket[bucket];
+    return mt_view_of(b->full_row[pass], MT_U8, 0, b->work_bytes ? b->n * b->work_bytes : 4 * b->n * b->elements, 0, 0);
+}
+mt_view mt_store_full_grad(const struct mt_store *s, int bucket)
+{
+    const struct mt_bucket *b = &s->bucket[bucket];
+    return mt_view_of(b->grad_row, MT_F32, 0, b->n * b->elements, 0, 0);
+}
+mt_view mt_store_staging_bytes(const struct mt_store *s, int bucket)
+{
+    const struct mt_bucket *b = &s->bucket[bucket];
+    return mt_view_of(b->staging_row, MT_U8, 0, 4 * b->members * b->piece, 0, 0);
+}
+mt_view mt_store_staging(const struct mt_store *s, int bucket)
+{
+    const struct mt_bucket *b = &s->bucket[bucket];
+    int64_t mine = b->edge[b->me + 1] - b->edge[b->me];
+    mt_view v = mt_view_of(b->staging_row, MT_F32, 0, b->members, mine, 0);
+    v.ld = b->piece;
+    v.bytes = 4 * ((b->members - 1) * b->piece + mine);
+    return v;
 }

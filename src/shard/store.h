@@ -7,26 +7,39 @@
  *
  * Masters, gradients and moments of a bucket are f32 and canonical: tensors row-major, one after another. The working
  * copy is in the device's format, whose panels of 32 outputs are contiguous in both, so that a shard cut at panels is
- * one range of each. Experts of a layer lie one after another, each with all its matrices: whole experts are owned. */
+ * one range of each. Experts of a layer lie one after another, each with all its matrices: whole experts are owned.
+ *
+ * A bucket is cut over its group: dense ones flat, at panels, rows or elements, over the ranks of a replica; experts at whole
+ * experts over the ranks of their slot. A group of one has no gathered copy: operations read the shard itself. */
 #ifndef MT_SHARD_STORE_H
 #define MT_SHARD_STORE_H
 #include <stdint.h>
 
 #include "base/status.h"
+#include "device/device.h"
 #include "device/ledger.h"
 #include "device/target.h"
+#include "mesh/mesh.h"
 
 /* How an operation reads a matrix: in the device's packed format; row-major in the working dtype; the f32 master. */
 enum mt_form { MT_FORM_PACKED, MT_FORM_ROWS, MT_FORM_F32 };
 enum mt_state { MT_STATE_MASTER, MT_STATE_GRAD, MT_STATE_M, MT_STATE_V, MT_N_STATES };
+enum mt_pass { MT_FORWARD, MT_BACKWARD, MT_N_PASSES };
 
 struct mt_bucket {
     int unit;
-    int64_t n;                  /* experts stacked in it; 1 for dense buckets */
+    int64_t n;                  /* experts stacked in it, of this rank's slot; 1 for dense buckets */
     int64_t elements;           /* of one stacked part; the bucket holds n times as many */
-    int64_t v_elements;         /* of one part, of the tensors that have a second moment */
     int64_t work_bytes;         /* of one part; 0: the masters are the working copy */
+    bool adamw;                 /* some tensor of it has a second moment */
+    enum mt_group_id group;
+    int members, me;
+    int64_t *edge;              /* [members + 1] elements: where the bucket is cut; owned */
+    int64_t *work_edge;         /* [members + 1] bytes of the working copy, likewise; owned */
+    int master_cut, work_cut;   /* indices of the same cuts in mt_store.cut, in bytes; -1: a group of one */
+    int64_t piece, work_piece;  /* elements and bytes of the largest piece: what rows are sized for */
     int32_t row[MT_N_STATES], work_row;
+    int32_t full_row[MT_N_PASSES], grad_row, staging_row; /* gathered weights, whole gradients, pieces to be summed; -1 */
 };
 struct mt_matrix {
     int unit, bucket, kind;     /* kind, layer: the model's */
@@ -40,45 +53,64 @@ enum mt_optimizer { MT_ADAMW, MT_MUON, MT_FROZEN };
 struct mt_tensor {
     int matrix, kind, layer;
     int64_t row0, rows;         /* of the matrix */
-    int64_t v_off;              /* elements, within one part of the bucket's second moments; -1: none */
     enum mt_optimizer optimizer;
     double lr_scale, weight_decay, init_std; /* init_std < 0: filled with -init_std - 1 */
 };
 struct mt_unit {
     int layer;
     bool experts;
-    int dense_bucket, f32_bucket; /* -1: none */
+    int dense_bucket, f32_bucket;
 };
 struct mt_store {
     mt_dtype dtype;             /* of working copies */
     const struct mt_target *target;
+    struct mt_mesh mesh;
+    int rank;
     struct mt_unit *unit;       /* all arrays owned */
     struct mt_bucket *bucket;
     struct mt_matrix *matrix;
     struct mt_tensor *tensor;
-    int n_units, n_buckets, n_matrices, n_tensors, cap_units, cap_buckets, cap_matrices, cap_tensors;
+    struct mt_cut *cut;         /* for mt_ctx.cut */
+    int n_units, n_buckets, n_matrices, n_tensors, n_cuts, cap_units, cap_buckets, cap_matrices, cap_tensors, cap_cuts;
 };
-void mt_store_init(struct mt_store *s, mt_dtype dtype, const struct mt_target *t);
+void mt_store_init(struct mt_store *s, mt_dtype dtype, const struct mt_target *t, const struct mt_mesh *mesh, int rank);
 void mt_store_release(struct mt_store *s);
 
-/* Build-up, in order: a unit, its matrices, each matrix's tensors (rows add up). n_experts: 0 for a dense unit. */
+/* Build-up, in order: a unit, its matrices, each matrix's tensors (rows add up). n_experts: of a slot; 0 for a dense unit. */
 int mt_store_add_unit(struct mt_store *s, int layer, int64_t n_experts);
 int mt_store_add_matrix(struct mt_store *s, int kind, int layer, enum mt_form form, int64_t cols);
 int mt_store_add_tensor(struct mt_store *s, int kind, int layer, int64_t rows, double init_std);
-/* After the last tensor and the assignment of optimizers: offsets, and the rows in the ledger (masters, gradients,
- * moments and working copies on the device). `inference`: only what a forward pass reads. */
+/* A cut of n pieces for gather_cut and scatter_cut; at[n + 1], bytes, is copied. Returns its index. */
+int mt_store_add_cut(struct mt_store *s, int64_t n, const int64_t *at);
+/* After the last tensor and the assignment of optimizers: offsets, cuts, and the rows in the ledger (device arena). Rows are
+ * sized for the largest piece, so the ledger is the same on all ranks. `inference`: only what a forward pass reads. */
 void mt_store_layout(struct mt_store *s, struct mt_ledger *g, bool inference);
 
-/* Views. A matrix or tensor of an expert unit is [n, rows, cols]; a vector [rows]. */
-mt_view mt_store_work(const struct mt_store *s, int matrix);
+/* What operations read and write, whole: a matrix of an expert unit is [n, rows, cols]; a vector [rows]. */
+mt_view mt_store_work(const struct mt_store *s, int matrix, enum mt_pass pass);
 mt_view mt_store_turned(const struct mt_store *s, int matrix);
-mt_view mt_store_matrix_state(const struct mt_store *s, int matrix, enum mt_state what);
-mt_view mt_store_tensor_state(const struct mt_store *s, int tensor, enum mt_state what);
-mt_view mt_store_bucket_state(const struct mt_store *s, int bucket, enum mt_state what);
-/* All of a tensor's parts, [n, rows, cols] also for a dense unit (n = 1) and a vector (cols = 1): what batched
- * optimizers take. */
-mt_view mt_store_tensor_stack(const struct mt_store *s, int tensor, enum mt_state what);
+mt_view mt_store_grad(const struct mt_store *s, int matrix);
 
-int64_t mt_store_tensor_count(const struct mt_store *s, int tensor); /* elements, all parts */
-int64_t mt_store_parts(const struct mt_store *s, int tensor);        /* n of its bucket */
+/* What this rank holds of rows [row0, row0 + rows) of a matrix: whole experts, or a range of rows; nothing if a count is 0. */
+struct mt_local {
+    int64_t part0, parts; /* experts, counted within the slot; one part for dense units */
+    int64_t row0, rows;   /* rows of the tensor that is asked about, row0 counted from its first */
+};
+struct mt_local mt_store_local(const struct mt_store *s, int tensor);
+/* Its state, [parts, rows, cols] (cols 1 for a vector); MT_NONE if there is nothing, or no such state. */
+mt_view mt_store_local_state(const struct mt_store *s, int tensor, enum mt_state what);
+/* The same for a whole matrix, with its working copy: what packing reads and writes, [parts, rows, cols] or, in a dense unit,
+ * [rows, cols]. False if nothing of it is here or the master is the working copy. */
+bool mt_store_local_work(const struct mt_store *s, int matrix, mt_view *master, mt_view *work);
+
+/* Buckets: this rank's piece of a state, and the buffers of its collectives. */
+mt_view mt_store_piece(const struct mt_store *s, int bucket, enum mt_state what);   /* [elements] f32; MT_NONE if empty */
+mt_view mt_store_piece_bytes(const struct mt_store *s, int bucket, enum mt_state what); /* the same as u8, perhaps empty */
+mt_view mt_store_work_piece(const struct mt_store *s, int bucket);                  /* [bytes] u8 */
+mt_view mt_store_full(const struct mt_store *s, int bucket, enum mt_pass pass);     /* [bytes] u8 */
+mt_view mt_store_full_grad(const struct mt_store *s, int bucket);                   /* [elements] f32 */
+mt_view mt_store_staging(const struct mt_store *s, int bucket);                     /* [members, elements of the piece], ld = largest piece */
+mt_view mt_store_staging_bytes(const struct mt_store *s, int bucket);               /* the whole row */
+
+int64_t mt_store_expert(const struct mt_store *s, int64_t part); /* global id of a part of this rank's slot */
 #endif

@@ -18,10 +18,11 @@ struct run {
     const mt_config *cfg;
     struct mt_session s;
     struct mt_metrics metrics;
-    struct mt_ckpt_items items;
+    struct mt_ckpt_items items;   /* what a checkpoint holds, of all ranks */
+    int world;
     struct mt_ckpt_meta at;       /* steps done, tokens seen */
     mt_loader *loader;
-    int32_t *staging;             /* prefetched batches: [prefetch][4][micro N] */
+    int32_t *staging;             /* prefetched batches: [prefetch][world][4][micro N] */
     int64_t saved;                /* step of the newest checkpoint, -1: none */
     int64_t stop;                 /* end of this process by run.stop_after */
 };
@@ -43,13 +44,13 @@ static bool asked_to_stop(void)
 }
 
 /* ---- start ---- */
-static mt_data_options data_options(const mt_config *c)
+static mt_data_options data_options(const mt_config *c, int world)
 {
     return (mt_data_options){
         .train = c->data_train, .valid = c->data_valid, .valid_fraction = c->data_valid_fraction,
         .mode = c->data_mode == MT_DATA_MODE_PACKED ? MT_DATA_PACKED : MT_DATA_WINDOWS, .document_mask = c->data_document_mask,
         .reset_positions = c->data_reset_positions, .eod = c->data_eod, .seq_len = c->train_seq_len, .micro_batch = c->train_micro_batch,
-        .global_batch = c->train_global_batch, .vocab = c->model_vocab, .n_ranks = 1, .local_ranks = 1, .prefetch = c->data_prefetch,
+        .global_batch = c->train_global_batch, .vocab = c->model_vocab, .n_ranks = world, .local_ranks = world, .prefetch = c->data_prefetch,
         .seed = (uint64_t)c->train_seed,
     };
 }
@@ -95,16 +96,35 @@ static mt_status find_resume(const mt_config *c, char path[MT_CKPT_PATH], mt_err
     return MT_OK;
 }
 
-static mt_sample slot_of(const struct run *r, int64_t step)
+/* Tokens of one rank in a step. */
+static int64_t tokens_of_rank(const struct run *r)
 {
-    int64_t n = r->s.model.opt.micro_batches * r->s.model.shape.N;
-    int32_t *p = r->staging + step % r->cfg->data_prefetch * 4 * n;
+    const struct mt_model *m = &r->s.rank[0].model;
+    return m->opt.micro_batches * m->shape.N;
+}
+static mt_sample slot_of(const struct run *r, int rank, int64_t step)
+{
+    int64_t n = tokens_of_rank(r);
+    int32_t *p = r->staging + (step % r->cfg->data_prefetch * r->world + rank) * 4 * n;
     return (mt_sample){p, p + n, p + 2 * n, p + 3 * n};
 }
 static mt_status prefetch(struct run *r, int64_t step, mt_err *e)
 {
-    mt_sample out = slot_of(r, step);
-    return mt_loader_prefetch(r->loader, 0, step, &out, e);
+    for (int i = 0; i < r->world; i++) {
+        mt_sample out = slot_of(r, i, step);
+        MT_TRY(mt_loader_prefetch(r->loader, i, step, &out, e));
+    }
+    return MT_OK;
+}
+
+static mt_status open_items(struct run *r, mt_err *e)
+{
+    struct mt_ckpt_rank *rank = calloc((size_t)r->world, sizeof *rank);
+    MT_REQUIRE(rank, e, MT_IO, "no memory for %d ranks", r->world);
+    for (int i = 0; i < r->world; i++) rank[i] = (struct mt_ckpt_rank){&r->s.rank[i].model, &r->s.rank[i].ctx};
+    mt_status st = mt_ckpt_items_open(&r->items, rank, r->world, e);
+    free(rank);
+    return st;
 }
 
 static mt_status open_run(struct run *r, mt_err *e)
@@ -112,18 +132,18 @@ static mt_status open_run(struct run *r, mt_err *e)
     const mt_config *c = r->cfg;
     char resume[MT_CKPT_PATH];
     double t0 = mt_now();
-    mt_data_options data = data_options(c);
+    mt_data_options data = data_options(c, r->world);
     MT_REQUIRE(c->data_train[0], e, MT_CONFIG, "data.train is empty: name the PREFIX of a PREFIX.idx and PREFIX.bin made by `moetitan data pack`");
-    MT_TRY(mt_config_check_world(c, 1, e));
+    MT_TRY(mt_config_check_world(c, r->world, e));
     MT_TRY(mt_loader_open(&r->loader, &data, e));
-    MT_TRY(mt_session_open(&r->s, c, false, e));
+    MT_TRY(mt_session_open(&r->s, c, r->world, false, e));
     MT_TRY(mt_make_folders(c->run_dir, e));
     MT_TRY(find_resume(c, resume, e));
-    MT_TRY(mt_ckpt_items_open(&r->items, &r->s.model, &r->s.ctx, e));
+    MT_TRY(open_items(r, e));
     MT_TRY(initial_state(r, resume, e));
     MT_TRY(save_config(c, e));
     MT_TRY(mt_metrics_open(&r->metrics, &r->s, r->at.step, e));
-    r->staging = malloc((size_t)(c->data_prefetch * 4 * r->s.model.opt.micro_batches * r->s.model.shape.N) * sizeof *r->staging);
+    r->staging = malloc((size_t)(c->data_prefetch * r->world * 4 * tokens_of_rank(r)) * sizeof *r->staging);
     MT_REQUIRE(r->staging, e, MT_IO, "cannot allocate %lld prefetched batches", (long long)c->data_prefetch);
     for (int64_t i = 0; i < c->data_prefetch; i++) MT_TRY(prefetch(r, r->at.step + i, e));
     mt_metrics_banner(&r->metrics, &r->s);
@@ -132,46 +152,64 @@ static mt_status open_run(struct run *r, mt_err *e)
 }
 
 /* ---- a step ---- */
-static mt_status batch_to_arena(struct run *r, double *waited, mt_err *e)
+static void sample_to_arena(struct run *r, int rank, mt_sample p)
 {
-    const struct mt_batch *h = &r->s.model.host;
-    mt_batch_info info;
-    mt_sample p = slot_of(r, r->at.step);
-    MT_TRY(mt_loader_wait(r->loader, 0, r->at.step, &info, e));
-    memcpy(mt_address(&r->s.ctx, h->tokens), p.tokens, (size_t)h->tokens.bytes);
-    memcpy(mt_address(&r->s.ctx, h->labels), p.labels, (size_t)h->labels.bytes);
-    memcpy(mt_address(&r->s.ctx, h->begin), p.begin, (size_t)h->begin.bytes);
-    memcpy(mt_address(&r->s.ctx, h->pos), p.pos, (size_t)h->pos.bytes);
-    *waited = info.waited_s;
+    const struct mt_batch *h = &r->s.rank[rank].model.host;
+    const struct mt_ctx *c = &r->s.rank[rank].ctx;
+    memcpy(mt_address(c, h->tokens), p.tokens, (size_t)h->tokens.bytes);
+    memcpy(mt_address(c, h->labels), p.labels, (size_t)h->labels.bytes);
+    memcpy(mt_address(c, h->begin), p.begin, (size_t)h->begin.bytes);
+    memcpy(mt_address(c, h->pos), p.pos, (size_t)h->pos.bytes);
+}
+
+static mt_status batch_to_arenas(struct run *r, double *waited, mt_err *e)
+{
+    *waited = 0;
+    for (int i = 0; i < r->world; i++) {
+        mt_batch_info info;
+        MT_TRY(mt_loader_wait(r->loader, i, r->at.step, &info, e));
+        sample_to_arena(r, i, slot_of(r, i, r->at.step));
+        *waited += info.waited_s;
+    }
     return prefetch(r, r->at.step + r->cfg->data_prefetch, e);
 }
 
-/* The busiest expert's rows over the mean, in the block where that is worst. */
+/* The busiest expert's rows over the mean, in the block where that is worst, over all ranks and micro-batches. */
 static double balance(const struct run *r)
 {
-    const struct mt_shape *d = &r->s.model.shape;
-    int64_t micro = r->s.model.opt.micro_batches;
-    double worst = 0;
+    const struct mt_model *m = &r->s.rank[0].model;
+    const struct mt_shape *d = &m->shape;
+    double worst = 0, mean = (double)(r->world * m->opt.micro_batches * d->N * d->K) / (double)(d->E ? d->E : 1);
     for (int64_t l = 0; l < d->L && d->E; l++)
         for (int64_t x = 0; x < d->E && mt_is_moe(d, l); x++) {
             int64_t n = 0;
-            for (int64_t b = 0; b < micro; b++) n += r->s.step.rank.counts[(b * d->L + l) * d->E + x];
-            double over = (double)n * (double)d->E / (double)(micro * d->N * d->K);
-            if (over > worst) worst = over;
+            for (int i = 0; i < r->world; i++)
+                for (int64_t b = 0; b < m->opt.micro_batches; b++) n += mt_rank_counts(&r->s.rank[i].step.rank, b, (int)l)[x];
+            if ((double)n / mean > worst) worst = (double)n / mean;
         }
     return worst;
+}
+
+static void prepare_step(struct run *r)
+{
+    const mt_config *c = r->cfg;
+    double factor = mt_lr_factor(r->at.step, c->train_steps, c->optim_warmup_steps, c->optim_decay_ratio, c->optim_decay, c->optim_min_lr_ratio);
+    for (int i = 0; i < r->world; i++) {
+        struct mt_step *t = &r->s.rank[i].step;
+        t->step = r->at.step;
+        t->micro = r->s.rank[i].model.opt.micro_batches;
+        t->lr_factor = factor;
+    }
 }
 
 static mt_status one_step(struct run *r, mt_err *e)
 {
     const mt_config *c = r->cfg;
-    struct mt_step *t = &r->s.step;
+    const struct mt_step *t = &r->s.rank[0].step; /* what every rank found */
     struct mt_metrics_step x = {.steps = c->train_steps, .step_tokens = c->train_global_batch * c->train_seq_len};
     double t0 = mt_now();
-    MT_TRY(batch_to_arena(r, &x.data_wait_s, e));
-    t->step = r->at.step;
-    t->micro = r->s.model.opt.micro_batches;
-    t->lr_factor = mt_lr_factor(t->step, c->train_steps, c->optim_warmup_steps, c->optim_decay_ratio, c->optim_decay, c->optim_min_lr_ratio);
+    MT_TRY(batch_to_arenas(r, &x.data_wait_s, e));
+    prepare_step(r);
     MT_TRY(mt_session_run(&r->s, mt_train_step, e));
     MT_REQUIRE(t->updated, e, MT_NONFINITE,
                "step %lld: the loss is %g and the gradient norm %g; the weights were left as they were. The newest checkpoint is of step "
@@ -191,26 +229,33 @@ static mt_status one_step(struct run *r, mt_err *e)
 }
 
 /* ---- validation ---- */
+/* Validation micro-batch number `batch` of rank i into place b of its arena: the ranks take turns. */
+static mt_status valid_to_arena(struct run *r, int i, int64_t b, int64_t batch, mt_err *e)
+{
+    const struct mt_batch *h = &r->s.rank[i].model.host;
+    const struct mt_ctx *c = &r->s.rank[i].ctx;
+    int64_t n = r->s.rank[i].model.shape.N, ignored = 0;
+    mt_sample out = {(int32_t *)mt_address(c, h->tokens) + b * n, (int32_t *)mt_address(c, h->labels) + b * n,
+                     (int32_t *)mt_address(c, h->begin) + b * n, (int32_t *)mt_address(c, h->pos) + b * n};
+    return mt_loader_valid_batch(r->loader, (batch * r->world + i) * r->cfg->train_micro_batch, &out, &ignored, e);
+}
+
 static mt_status validate(struct run *r, mt_err *e)
 {
     const mt_config *c = r->cfg;
-    struct mt_step *t = &r->s.step;
-    const struct mt_batch *h = &r->s.model.host;
-    int64_t B = c->train_micro_batch, batches = (mt_loader_n_valid(r->loader) + B - 1) / B, most = r->s.model.opt.micro_batches, n = r->s.model.shape.N, valid = 0;
+    int64_t each = c->train_micro_batch * r->world, batches = (mt_loader_n_valid(r->loader) + each - 1) / each, valid = 0, micro,
+            most = r->s.rank[0].model.opt.micro_batches;
     double loss = 0;
     if (batches > c->train_eval_batches) batches = c->train_eval_batches;
-    if (!batches) return MT_OK;
-    for (int64_t at = 0; at < batches; at += t->micro) {
-        t->micro = batches - at < most ? batches - at : most;
-        for (int64_t b = 0; b < t->micro; b++) {
-            int64_t ignored = 0;
-            mt_sample out = {(int32_t *)mt_address(&r->s.ctx, h->tokens) + b * n, (int32_t *)mt_address(&r->s.ctx, h->labels) + b * n,
-                             (int32_t *)mt_address(&r->s.ctx, h->begin) + b * n, (int32_t *)mt_address(&r->s.ctx, h->pos) + b * n};
-            MT_TRY(mt_loader_valid_batch(r->loader, (at + b) * B, &out, &ignored, e));
+    for (int64_t at = 0; at < batches; at += micro) {
+        micro = batches - at < most ? batches - at : most;
+        for (int i = 0; i < r->world; i++) {
+            r->s.rank[i].step.micro = micro;
+            for (int64_t b = 0; b < micro; b++) MT_TRY(valid_to_arena(r, i, b, at + b, e));
         }
         MT_TRY(mt_session_run(&r->s, mt_eval_step, e));
-        loss += t->loss;
-        valid += t->valid;
+        loss += r->s.rank[0].step.loss;
+        valid += r->s.rank[0].step.valid;
     }
     if (valid) mt_metrics_valid(&r->metrics, r->at.step, loss / (double)valid);
     return MT_OK;
@@ -266,9 +311,9 @@ static void close_run(struct run *r)
     free(r->staging);
 }
 
-mt_status mt_train(const mt_config *cfg, mt_err *e)
+mt_status mt_train(const mt_config *cfg, int world, mt_err *e)
 {
-    struct run r = {.cfg = cfg, .saved = -1, .metrics.fd = -1};
+    struct run r = {.cfg = cfg, .world = world, .saved = -1, .metrics.fd = -1};
     sigset_t set = stop_signals();
     pthread_sigmask(SIG_BLOCK, &set, NULL); /* before any thread is made: they all inherit it */
     mt_status st = open_run(&r, e);

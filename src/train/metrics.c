@@ -85,7 +85,7 @@ static double measure_peak(const struct mt_session *s)
 mt_status mt_metrics_open(struct mt_metrics *m, const struct mt_session *s, int64_t step, mt_err *e)
 {
     char path[MT_CONFIG_PATH + 16];
-    const struct mt_shape *d = &s->model.shape;
+    const struct mt_shape *d = &s->rank[0].model.shape;
     snprintf(path, sizeof path, "%s/metrics.jsonl", s->cfg->run_dir);
     MT_TRY(keep_lines(path, step, e));
     *m = (struct mt_metrics){.fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644), .first_step = step};
@@ -105,7 +105,7 @@ void mt_metrics_close(struct mt_metrics *m)
 /* ---- lines ---- */
 void mt_metrics_banner(const struct mt_metrics *m, const struct mt_session *s)
 {
-    const struct mt_shape *d = &s->model.shape;
+    const struct mt_shape *d = &s->rank[0].model.shape;
     mt_say("model     %.3f M parameters, %.3f M active a token; %lld layers, width %lld", (double)mt_params_total(d) / 1e6,
            (double)mt_params_active(d) / 1e6, (long long)d->L, (long long)d->D);
     if (d->E) mt_say(", %lld experts top-%lld", (long long)d->E, (long long)d->K);
@@ -115,7 +115,7 @@ void mt_metrics_banner(const struct mt_metrics *m, const struct mt_session *s)
            (double)s->plan.peak[MT_DEVICE_ARENA] / (1 << 20), (double)s->plan.unshared[MT_DEVICE_ARENA] / (1 << 20),
            (double)s->plan.peak[MT_HOST_ARENA] / (1 << 20), s->ledger.n);
     mt_say("step      %lld sequences of %lld tokens in %lld micro-batches; MFU by 6 N_active + causal attention\n",
-           (long long)s->cfg->train_global_batch, (long long)d->S, (long long)s->model.opt.micro_batches);
+           (long long)s->cfg->train_global_batch, (long long)d->S, (long long)s->rank[0].model.opt.micro_batches);
 }
 
 void mt_metrics_step(struct mt_metrics *m, const struct mt_session *s, const struct mt_metrics_step *x, bool show)

@@ -1,8 +1,10 @@
 #include "train/session.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "optim/assign.h"
 #include "train/generate.h"
@@ -20,7 +22,7 @@ static void answer(void *arg, enum mt_read_kind kind, int64_t index, mt_view src
 
 static mt_status record(const struct mt_session *s, struct mt_step *t, struct mt_ctx *ctx, int rounds, mt_err *e)
 {
-    MT_TRY(mt_rank_init(&t->rank, ctx, &s->model, e));
+    MT_TRY(mt_rank_init(&t->rank, ctx, &s->rank[0].model, e));
     t->rank.force_rounds = rounds;
     mt_streams_restart(ctx);
     if (s->inference) {
@@ -36,8 +38,8 @@ static mt_status record(const struct mt_session *s, struct mt_step *t, struct mt
 mt_status mt_session_record(const struct mt_session *s, int rounds, struct mt_recording *q, mt_err *e)
 {
     struct mt_ctx ctx;
-    struct mt_step t = {.optim = &s->optim, .cfg = s->cfg, .lr_factor = 1, .micro = s->model.opt.micro_batches};
-    mt_ctx_init(&ctx, 0, 1, &mt_device_sim, &s->ledger);
+    struct mt_step t = {.optim = &s->rank[0].optim, .cfg = s->cfg, .lr_factor = 1, .micro = s->rank[0].model.opt.micro_batches};
+    mt_ctx_init(&ctx, 0, s->world, &mt_device_sim, &s->ledger);
     ctx.answer = answer;
     *q = (struct mt_recording){0};
     ctx.recording = q;
@@ -90,18 +92,28 @@ static mt_status check_limit(const struct mt_session *s, enum mt_arena a, int64_
             (long long)(s->plan.peak[a] - limit), table);
 }
 
-static mt_status open_arenas(struct mt_session *s, mt_err *e)
+static mt_status open_arenas(struct mt_session *s, struct mt_session_rank *r, mt_err *e)
 {
     for (int a = 0; a < MT_N_ARENAS; a++) {
         size_t bytes = ((size_t)s->plan.peak[a] + 4095) / 4096 * 4096;
         if (!bytes) bytes = 4096;
         void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        MT_REQUIRE(p != MAP_FAILED, e, MT_NOFIT, "cannot map %zu bytes for the %s arena", bytes, a == MT_DEVICE_ARENA ? "device" : "host");
+        MT_REQUIRE(p != MAP_FAILED, e, MT_NOFIT, "cannot map %zu bytes for the %s arena of rank %d of %d", bytes,
+                   a == MT_DEVICE_ARENA ? "device" : "host", r->ctx.rank, s->world);
         madvise(p, bytes, MADV_HUGEPAGE); /* a hint: fewer TLB misses where the system grants it */
-        s->arena[a] = p;
+        r->arena[a] = p;
+        r->ctx.arena[a] = p;
         s->arena_bytes[a] = bytes;
-        s->ctx.arena[a] = p;
     }
+    return MT_OK;
+}
+
+/* All arenas of this process, against what the machine has. */
+static mt_status check_machine(const struct mt_session *s, mt_err *e)
+{
+    double need = (double)s->world * (double)(s->plan.peak[MT_DEVICE_ARENA] + s->plan.peak[MT_HOST_ARENA]);
+    double have = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    MT_REQUIRE(need <= have, e, MT_NOFIT, "%d ranks in this process need %.1f GiB and the machine has %.1f GiB", s->world, need / (1 << 30), have / (1 << 30));
     return MT_OK;
 }
 
@@ -118,54 +130,118 @@ static mt_status choose_isa(const mt_config *c, struct mt_session *s, mt_err *e)
     return MT_OK;
 }
 
-static struct mt_model_options model_options(const mt_config *c, bool inference)
+static struct mt_model_options model_options(const struct mt_session *s, int rank)
 {
+    const mt_config *c = s->cfg;
     return (struct mt_model_options){
         .eps = c->model_norm_eps, .theta = c->model_rope_theta, .route_scale = c->model_route_scale, .init_std = c->model_init_std,
-        .score = c->model_score, .route_norm = c->model_route_norm, .inference = inference, .dtype = c->train_dtype,
-        .micro_batches = inference ? 1 : c->train_global_batch / c->train_micro_batch,
+        .score = c->model_score, .route_norm = c->model_route_norm, .inference = s->inference, .dtype = c->train_dtype,
+        .mesh = s->mesh, .rank = rank,
+        .micro_batches = s->inference ? 1 : c->train_global_batch / (c->train_micro_batch * s->world),
     };
 }
 
-mt_status mt_session_open(struct mt_session *s, const mt_config *cfg, bool inference, mt_err *e)
+/* The model of one rank; its rows go to g, which must come out alike for every rank. */
+static mt_status open_model(struct mt_session *s, int rank, struct mt_ledger *g, mt_err *e)
 {
-    *s = (struct mt_session){.cfg = cfg, .inference = inference};
-    MT_TRY(choose_isa(cfg, s, e));
+    struct mt_session_rank *r = &s->rank[rank];
+    struct mt_shape shape = mt_shape_of(s->cfg);
+    struct mt_model_options opt = model_options(s, rank);
+    mt_config *writable = (mt_config *)(uintptr_t)s->cfg; /* mt_optim_assign takes its argument as void *, and only reads it */
+    MT_TRY(mt_model_init(&r->model, &shape, &opt, s->target, g, s->inference ? NULL : mt_optim_assign, writable, e));
+    if (!s->inference) MT_TRY(mt_optim_init(&r->optim, &r->model, s->cfg, g, e));
+    return MT_OK;
+}
+
+static void check_ledger(const struct mt_ledger *a, const struct mt_ledger *b)
+{
+    MT_ASSERT(a->n == b->n);
+    for (int i = 0; i < a->n; i++) MT_ASSERT(a->row[i].bytes == b->row[i].bytes && a->row[i].arena == b->row[i].arena);
+}
+
+static mt_status open_models(struct mt_session *s, mt_err *e)
+{
     mt_ledger_init(&s->ledger, s->target->align);
-    struct mt_shape shape = mt_shape_of(cfg);
-    struct mt_model_options opt = model_options(cfg, inference);
-    mt_config *writable = (mt_config *)cfg; /* mt_optim_assign takes its argument as void *, and only reads it */
-    MT_TRY(mt_model_init(&s->model, &shape, &opt, s->target, &s->ledger, 1, inference ? NULL : mt_optim_assign, writable, e));
-    if (!inference) MT_TRY(mt_optim_init(&s->optim, &s->model, cfg, &s->ledger, 1, e));
+    MT_TRY(open_model(s, 0, &s->ledger, e));
+    for (int i = 1; i < s->world; i++) {
+        struct mt_ledger g;
+        mt_ledger_init(&g, s->target->align);
+        mt_status st = open_model(s, i, &g, e);
+        if (st == MT_OK) check_ledger(&s->ledger, &g);
+        mt_ledger_release(&g);
+        MT_TRY(st);
+    }
+    return MT_OK;
+}
+
+static mt_status open_rank(struct mt_session *s, int i, mt_err *e)
+{
+    struct mt_session_rank *r = &s->rank[i];
+    mt_ctx_init(&r->ctx, i, s->world, &mt_device_cpu, &s->ledger);
+    r->ctx.cut = r->model.store.cut;
+    MT_TRY(open_arenas(s, r, e));
+    r->step = (struct mt_step){.optim = &r->optim, .cfg = s->cfg, .lr_factor = 1, .micro = r->model.opt.micro_batches};
+    return mt_rank_init(&r->step.rank, &r->ctx, &r->model, e);
+}
+
+static int members(const void *mesh, int id, int rank, int *out) { return mt_mesh_members(mesh, (enum mt_group_id)id, rank, out); }
+
+static mt_status open_executor(struct mt_session *s, mt_err *e)
+{
+    struct mt_exec_options xo = {.workers = (int)s->cfg->device_workers, .order_seed = (int)s->cfg->device_order_seed, .pin = true,
+                                 .ring = s->world > 16 ? 64 : 0}; /* many ranks: each with a short queue */
+    struct mt_ctx **ctxs = calloc((size_t)s->world, sizeof *ctxs);
+    MT_REQUIRE(ctxs, e, MT_IO, "no memory for %d ranks", s->world);
+    for (int i = 0; i < s->world; i++) ctxs[i] = &s->rank[i].ctx;
+    mt_status st = mt_comm_open_threads(&s->comm, ctxs, s->world, MT_N_GROUPS, members, &s->mesh, e);
+    if (st == MT_OK) st = mt_exec_open(&s->exec, xo, ctxs, s->world, &s->dev, e);
+    free(ctxs);
+    return st;
+}
+
+mt_status mt_session_open(struct mt_session *s, const mt_config *cfg, int world, bool inference, mt_err *e)
+{
+    *s = (struct mt_session){.cfg = cfg, .inference = inference, .world = world};
+    MT_TRY(choose_isa(cfg, s, e));
+    MT_TRY(mt_mesh_init(&s->mesh, world, inference ? 1 : (int)cfg->mesh_replicas, inference ? 1 : (int)cfg->mesh_ep, (int)cfg->mesh_ranks_per_node, e));
+    s->rank = calloc((size_t)world, sizeof *s->rank);
+    s->args = calloc((size_t)world, sizeof *s->args);
+    MT_REQUIRE(s->rank && s->args, e, MT_IO, "no memory for %d ranks", world);
+    MT_TRY(open_models(s, e));
     MT_TRY(lay_out(s, e));
     MT_TRY(check_limit(s, MT_DEVICE_ARENA, cfg->device_memory, "device.memory", e));
     MT_TRY(check_limit(s, MT_HOST_ARENA, cfg->host_memory, "host.memory", e));
-    mt_ctx_init(&s->ctx, 0, 1, &mt_device_cpu, &s->ledger);
-    MT_TRY(open_arenas(s, e));
-    MT_TRY(mt_comm_open_self(&s->comm, &s->ctx, e));
-    s->step = (struct mt_step){.optim = &s->optim, .cfg = cfg, .lr_factor = 1, .micro = opt.micro_batches};
-    MT_TRY(mt_rank_init(&s->step.rank, &s->ctx, &s->model, e));
-    struct mt_exec_options xo = {.workers = (int)cfg->device_workers, .order_seed = (int)cfg->device_order_seed, .pin = true};
-    return mt_exec_open(&s->exec, xo, (struct mt_ctx *[]){&s->ctx}, 1, &s->dev, e);
+    MT_TRY(check_machine(s, e));
+    for (int i = 0; i < world; i++) {
+        MT_TRY(open_rank(s, i, e));
+        s->args[i] = &s->rank[i].step;
+    }
+    return open_executor(s, e);
 }
 
 void mt_session_close(struct mt_session *s)
 {
     mt_exec_close(s->exec);
     mt_comm_close(&s->comm);
-    mt_rank_release(&s->step.rank);
-    for (int a = 0; a < MT_N_ARENAS; a++)
-        if (s->arena[a]) munmap(s->arena[a], s->arena_bytes[a]);
-    mt_optim_release(&s->optim);
-    mt_model_release(&s->model);
+    for (int i = 0; i < s->world && s->rank; i++) {
+        struct mt_session_rank *r = &s->rank[i];
+        mt_rank_release(&r->step.rank);
+        for (int a = 0; a < MT_N_ARENAS; a++)
+            if (r->arena[a]) munmap(r->arena[a], s->arena_bytes[a]);
+        mt_optim_release(&r->optim);
+        mt_model_release(&r->model);
+    }
+    free(s->rank);
+    free(s->args);
     mt_ledger_release(&s->ledger);
     *s = (struct mt_session){0};
 }
 
 mt_status mt_session_run(struct mt_session *s, void (*host)(struct mt_ctx *, void *), mt_err *e)
 {
-    void *arg = &s->step;
-    mt_status st = mt_exec_run(s->exec, host, &arg);
-    if (st != MT_OK) return mt_err_set(e, st, "%s", s->ctx.err.msg);
-    return MT_OK;
+    void **args = s->args;
+    mt_status st = mt_exec_run(s->exec, host, args);
+    for (int i = 0; i < s->world && st != MT_OK; i++)
+        if (s->rank[i].ctx.err.code != MT_OK) return mt_err_set(e, st, "rank %d: %s", i, s->rank[i].ctx.err.msg);
+    return st;
 }

@@ -8,31 +8,38 @@
 #include "device/record.h"
 #include "train/step.h"
 
-struct mt_session {
-    const mt_config *cfg;          /* borrowed */
-    struct mt_cpu_dev dev;
-    const struct mt_target *target;
-    struct mt_ledger ledger;
+/* What each rank has of its own. Models differ between ranks only in which pieces are theirs. */
+struct mt_session_rank {
     struct mt_model model;
     struct mt_optim optim;
-    struct mt_plan_info plan;
     struct mt_ctx ctx;
+    struct mt_step step;
+    char *arena[MT_N_ARENAS]; /* owned: mapped, plan.peak bytes rounded up to pages */
+};
+struct mt_session {
+    const mt_config *cfg;      /* borrowed */
+    struct mt_cpu_dev dev;
+    const struct mt_target *target;
+    struct mt_mesh mesh;
+    struct mt_ledger ledger;   /* one for all ranks: their rows are equal */
+    struct mt_plan_info plan;
     struct mt_comm comm;
     struct mt_exec *exec;
-    struct mt_step step;           /* this rank's */
-    char *arena[MT_N_ARENAS];      /* owned: mapped, exactly plan.peak bytes rounded up to pages */
+    struct mt_session_rank *rank; /* owned: world of them */
+    void **args;               /* owned: their steps, for the executor */
+    int world;
     size_t arena_bytes[MT_N_ARENAS];
     bool inference;
 };
 
-/* Opens all of it; the masters are not filled yet. What does not fit cfg's limits: NOFIT with the table of what takes the
+/* Opens all of it for `world` ranks in this process; the masters are not filled yet. What does not fit cfg's limits: NOFIT with the table of what takes the
  * room. After a failure mt_session_close is still due. */
-MT_MUST_USE mt_status mt_session_open(struct mt_session *s, const mt_config *cfg, bool inference, mt_err *e);
+MT_MUST_USE mt_status mt_session_open(struct mt_session *s, const mt_config *cfg, int world, bool inference, mt_err *e);
 void mt_session_close(struct mt_session *s);
-/* Runs one host function on the rank to its end, and gives its sticky error. */
+/* Runs one host function on every rank to its end, and gives the first rank's sticky error. */
 MT_MUST_USE mt_status mt_session_run(struct mt_session *s, void (*host)(struct mt_ctx *, void *), mt_err *e);
 
-/* The step of this session recorded on sim, with so many dispatch rounds everywhere; the caller releases it. */
+/* Rank 0's step of this session recorded on sim, with so many dispatch rounds everywhere; the caller releases it. */
 MT_MUST_USE mt_status mt_session_record(const struct mt_session *s, int rounds, struct mt_recording *q, mt_err *e);
 /* Text table of the ledger: bytes by class and arena. */
 void mt_session_memory(const struct mt_session *s, char *out, size_t size);

@@ -36,78 +36,105 @@ static void sum_loss(struct mt_rank *r)
 
 static mt_view boundary(const struct mt_model *m, int64_t l) { return l < m->shape.L ? m->layer[l].x : m->x_last; }
 
-/* The working weights of block l in the format backward reads, on the gather stream, one block ahead. */
-static void turn_block(struct mt_rank *r, int l)
+/* A block's two units: its dense part and, if it has any, its experts. */
+static int units_of(const struct mt_model *m, int l) { return m->layer[l].experts >= 0 ? 2 : 1; }
+static void block_gather(struct mt_rank *r, int l, enum mt_pass pass, mt_event after)
 {
-    struct mt_stream *s = &r->ctx->stream[MT_GATHER];
-    const struct mt_layer *y = &r->m->layer[l];
-    mt_unit_turn(r, s, y->unit);
-    if (y->experts >= 0) mt_unit_turn(r, s, y->experts);
+    for (int i = 0; i < units_of(r->m, l); i++) mt_unit_gather(r, r->m->layer[l].unit + i, pass, after);
 }
-static void block_leases(struct mt_rank *r, int l, bool use)
+static void block_use(struct mt_rank *r, int l, enum mt_pass pass)
 {
-    struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
-    const struct mt_layer *y = &r->m->layer[l];
-    for (int i = 0; i < (y->experts >= 0 ? 2 : 1); i++) {
-        struct mt_lease *lease = &r->turned[y->unit + i];
-        if (use) mt_lease_use(s, lease);
-        else mt_lease_done(s, lease);
-    }
+    for (int i = 0; i < units_of(r->m, l); i++) mt_unit_use(r, r->m->layer[l].unit + i, pass);
+}
+static void block_done(struct mt_rank *r, int l, enum mt_pass pass)
+{
+    for (int i = 0; i < units_of(r->m, l); i++) mt_unit_done(r, r->m->layer[l].unit + i, pass);
+}
+/* Whole gradients of two blocks exist at a time: those of block l + 2 are reduced by then. */
+static void block_grads_open(struct mt_rank *r, int l)
+{
+    const struct mt_model *m = r->m;
+    for (int i = 0; i < units_of(m, l); i++)
+        mt_grads_open(r, m->layer[l].unit + i, l + 2 < m->shape.L ? r->grads[m->layer[l + 2].unit + units_of(m, l + 2) - 1].used : (mt_event){0, 0});
+}
+static void block_grads_reduce(struct mt_rank *r, int l)
+{
+    for (int i = 0; i < units_of(r->m, l); i++) mt_grads_reduce(r, r->m->layer[l].unit + i);
 }
 
-static void forward(struct mt_rank *r, bool then_backward)
+/* Weights are gathered one block ahead: block l + 1's while block l computes, into the bytes of block l - 1's. At the end
+ * come, for training, the head's and the last block's for backward, else the head's. */
+static void gather_ahead(struct mt_rank *r, int l, bool train, mt_event before)
 {
     const struct mt_model *m = r->m;
     int L = (int)m->shape.L;
+    if (l + 1 < L) block_gather(r, l + 1, MT_FORWARD, before);
+    else mt_unit_gather(r, m->head_unit, train ? MT_BACKWARD : MT_FORWARD, before);
+    if (l + 1 == L && train) block_gather(r, l, MT_BACKWARD, before);
+}
+
+/* after: what the first gathers wait for. */
+static void forward(struct mt_rank *r, bool train, mt_event after)
+{
+    const struct mt_model *m = r->m;
+    struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
+    mt_unit_gather(r, 0, MT_FORWARD, after);
+    block_gather(r, 0, MT_FORWARD, after);
+    mt_unit_use(r, 0, MT_FORWARD);
     mt_embed_forward(r, boundary(m, 0));
-    for (int l = 0; l < L; l++) {
-        if (then_backward && l == L - 1) { /* a throttle: turned weights may lie where forward's buffers did */
-            struct mt_stream *gs = &r->ctx->stream[MT_GATHER];
-            mt_stream_wait(gs, mt_event_record(&r->ctx->stream[MT_COMPUTE]));
-            if (!m->shape.tied) mt_unit_turn(r, gs, m->head_unit);
-            turn_block(r, L - 1);
-        }
+    for (int l = 0; l < (int)m->shape.L; l++) {
+        gather_ahead(r, l, train, mt_event_record(s));
+        block_use(r, l, MT_FORWARD);
         mt_block_forward(r, l, boundary(m, l), boundary(m, l + 1));
+        block_done(r, l, MT_FORWARD);
     }
 }
 
 static void micro_batch(struct mt_rank *r)
 {
     const struct mt_model *m = r->m;
-    struct mt_stream *s = &r->ctx->stream[MT_COMPUTE], *gs = &r->ctx->stream[MT_GATHER];
-    int L = (int)m->shape.L;
+    struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
     mt_view dy = m->b.dxa, dx = m->b.dxb;
+    mt_event done; /* of the block before: its weights' bytes are free */
 
-    forward(r, true);
-    mt_head_forward_backward(r, boundary(m, L), dy);
-    r->unit_done[L] = mt_event_record(s);
-    for (int l = L - 1; l >= 0; l--) {
-        if (l > 0) {
-            mt_stream_wait(gs, r->unit_done[l + 1]); /* a throttle: two blocks' turned weights at a time */
-            turn_block(r, l - 1);
-        }
-        block_leases(r, l, true);
+    forward(r, true, (mt_event){0, 0});
+    mt_unit_use(r, m->head_unit, MT_BACKWARD);
+    mt_grads_open(r, m->head_unit, (mt_event){0, 0});
+    if (m->shape.tied) mt_grads_open(r, 0, (mt_event){0, 0});
+    mt_head_forward_backward(r, boundary(m, m->shape.L), dy);
+    mt_unit_done(r, m->head_unit, MT_BACKWARD);
+    mt_grads_reduce(r, m->head_unit);
+    done = mt_event_record(s);
+    for (int l = (int)m->shape.L - 1; l >= 0; l--) {
+        if (l > 0) block_gather(r, l - 1, MT_BACKWARD, done);
+        block_use(r, l, MT_BACKWARD);
+        block_grads_open(r, l);
         mt_block_backward(r, l, dx, dy);
-        block_leases(r, l, false);
-        r->unit_done[l] = mt_event_record(s);
+        block_done(r, l, MT_BACKWARD);
+        block_grads_reduce(r, l);
+        done = mt_event_record(s);
         mt_view t = dx;
         dx = dy;
         dy = t;
     }
+    if (!m->shape.tied) mt_grads_open(r, 0, (mt_event){0, 0});
     mt_embed_bwd(s, m->g.embed, dy, mt_model_batch(m, r->mb).tokens);
+    mt_unit_done(r, 0, MT_FORWARD);
+    mt_grads_reduce(r, 0);
 }
 
-static void leases_restart(struct mt_rank *r)
-{
-    for (int i = 0; i < r->m->store.n_units; i++) r->turned[i].ready = r->turned[i].used = (mt_event){0, 0};
-}
-
+/* Each block's router bias follows the rows its experts got, of all ranks and micro-batches of the step. */
 static void balance_experts(struct mt_rank *r, double rate)
 {
     const struct mt_model *m = r->m;
+    struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
     if (!(rate > 0)) return;
-    for (int l = 0; l < (int)m->shape.L; l++)
-        if (mt_is_moe(&m->shape, l)) mt_bias_update(&r->ctx->stream[MT_COMPUTE], m->layer[l].bias, m->layer[l].load, rate);
+    for (int l = 0; l < (int)m->shape.L; l++) {
+        if (!mt_is_moe(&m->shape, l)) continue;
+        mt_gather(s, m->load_all, m->layer[l].load, MT_GROUP_WORLD, r->ctx->world, 8 * m->shape.E);
+        mt_sum_parts_i64(s, m->load_sum, m->load_all);
+        mt_bias_update(s, m->layer[l].bias, m->load_sum, rate);
+    }
 }
 
 void mt_train_step(struct mt_ctx *ctx, void *arg)
@@ -117,11 +144,12 @@ void mt_train_step(struct mt_ctx *ctx, void *arg)
     const struct mt_model *m = r->m;
     struct mt_stream *s = &ctx->stream[MT_COMPUTE];
 
-    leases_restart(r);
+    mt_units_restart(r);
     mt_model_zero(r);
     batch_in(r, t->micro);
     count_labels(r, t->micro);
     for (r->mb = 0; r->mb < t->micro; r->mb++) micro_batch(r);
+    mt_grads_sum_replicas(r);
     sum_loss(r);
     mt_optim_norm(t->optim, r, t->cfg->optim_clip);
     mt_host_read(s, MT_READ_LOSS, 0, m->loss_sum, &t->loss);
@@ -141,13 +169,18 @@ void mt_eval_step(struct mt_ctx *ctx, void *arg)
     const struct mt_model *m = r->m;
     struct mt_stream *s = &ctx->stream[MT_COMPUTE];
 
+    mt_event packed = mt_event_record(s); /* recorded behind a train step: its weights are written by then */
+    mt_units_restart(r);
     batch_in(r, t->micro);
     mt_fill0(s, m->loss);
     mt_fill0(s, m->valid);
     count_labels(r, t->micro);
     for (r->mb = 0; r->mb < t->micro; r->mb++) {
-        forward(r, false);
+        forward(r, false, packed);
+        mt_unit_use(r, m->head_unit, MT_FORWARD);
         mt_head_eval(r, boundary(m, m->shape.L));
+        mt_unit_done(r, m->head_unit, MT_FORWARD);
+        mt_unit_done(r, 0, MT_FORWARD);
     }
     sum_loss(r);
     mt_host_read(s, MT_READ_LOSS, 1, m->loss_sum, &t->loss);

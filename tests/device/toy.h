@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "comm/comm.h"
+#include "mesh/mesh.h"
 #include "device/cpu/exec.h"
 #include "device/device.h"
 #include "device/group.h"
@@ -218,7 +219,7 @@ static inline void toy_job_open(struct toy_job *j, struct toy *t, struct mt_exec
             memset(mt_address(c, y->acc), 0, (size_t)y->acc.bytes);
         }
     }
-    if (mt_comm_open_threads(&j->comm, j->ctxs, t->world, &e) ||
+    if (mt_comm_open_threads(&j->comm, j->ctxs, t->world, 1, NULL, NULL, &e) ||
         mt_exec_open(&j->exec, o, j->ctxs, t->world, &j->dev, &e)) {
         printf("toy: %s\n", e.msg);
         exit(1);

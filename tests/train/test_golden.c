@@ -73,14 +73,14 @@ static mt_status open_fixture(struct fixture *f, const char *name, const char *i
     memset(f, 0, sizeof *f);
     MT_REQUIRE(golden_open(&f->g, name), e, MT_DATA, "cannot open %s", name);
     MT_TRY(configure(f, isa, factor, e));
-    MT_TRY(mt_session_open(&f->s, &f->cfg, false, e));
+    MT_TRY(mt_session_open(&f->s, &f->cfg, 1, false, e));
     MT_TRY(mt_session_run(&f->s, mt_fill_step, e));
-    MT_TRY(mt_ckpt_items_open(&f->masters, &f->s.model, &f->s.ctx, e));
+    MT_TRY(mt_ckpt_items_open(&f->masters, &(struct mt_ckpt_rank){&f->s.rank[0].model, &f->s.rank[0].ctx}, 1, e));
     for (int64_t i = 0; i < f->masters.n; i++) {
         char init[160];
         snprintf(init, sizeof init, "init/%s", f->masters.item[i].name);
         const struct golden_tensor *t = golden_find(&f->g, init);
-        if (t) memcpy(f->masters.item[i].data, t->data, (size_t)mt_ckpt_item_bytes(&f->masters.item[i]));
+        if (t) memcpy(f->masters.piece[f->masters.item[i].first].data, t->data, (size_t)mt_ckpt_item_bytes(&f->masters.item[i]));
     }
     return mt_session_run(&f->s, mt_pack_step, e);
 }
@@ -94,12 +94,12 @@ static void close_fixture(struct fixture *f)
 
 static void batch(struct fixture *f, int64_t step)
 {
-    const struct mt_batch *h = &f->s.model.host;
+    const struct mt_batch *h = &f->s.rank[0].model.host;
     static const char *const name[] = {"tokens", "labels", "begin", "pos"};
     mt_view v[] = {h->tokens, h->labels, h->begin, h->pos};
     int64_t n = h->tokens.dim[0];
     for (int i = 0; i < 4; i++) {
-        int32_t *out = mt_address(&f->s.ctx, v[i]);
+        int32_t *out = mt_address(&f->s.rank[0].ctx, v[i]);
         memcpy(out, golden_i32(&f->g, name[i], 3 * n) + step * n, (size_t)n * 4);
     }
 }
@@ -107,16 +107,16 @@ static void batch(struct fixture *f, int64_t step)
 /* Every tensor of the fixture whose name begins with `front`, against state `what`. */
 static int compare(struct fixture *f, const char *front, enum mt_state what, double tol)
 {
-    const struct mt_store *s = &f->s.model.store;
+    const struct mt_store *s = &f->s.rank[0].model.store;
     int n = 0;
     for (int t = 0; t < s->n_tensors; t++)
-        for (int64_t i = 0; i < mt_store_parts(s, t); i++, n++) {
+        for (int64_t i = 0; i < mt_store_local(s, t).parts; i++, n++) {
             char name[96], full[128];
-            mt_view v = mt_view_part(mt_store_tensor_stack(s, t, what), i, 1);
+            mt_view v = mt_view_part(mt_store_local_state(s, t, what), i, 1);
             mt_param_name(&s->tensor[t], i, name);
             snprintf(full, sizeof full, "%s/%s", front, name);
             const float *want = golden_f32(&f->g, full, mt_view_count(v));
-            double rel = want ? check_rel(mt_address(&f->s.ctx, v), want, mt_view_count(v)) : (double)NAN;
+            double rel = want ? check_rel(mt_address(&f->s.rank[0].ctx, v), want, mt_view_count(v)) : (double)NAN;
             if (!(rel <= tol)) printf("  %s: %.3g\n", full, rel);
             CHECK(rel <= tol);
         }
@@ -134,13 +134,13 @@ static void run_fixture(const char *name, const char *isa, const char *factor)
     for (int64_t step = 0; step < 3; step++) {
         char key[32];
         batch(&f, step);
-        f.s.step.step = step;
+        f.s.rank[0].step.step = step;
         CHECK_INT(mt_session_run(&f.s, mt_train_step, &e), MT_OK);
-        CHECK(f.s.step.updated);
+        CHECK(f.s.rank[0].step.updated);
         snprintf(key, sizeof key, "loss/step%lld", (long long)step);
-        CHECK_CLOSE(f.s.step.loss / (double)f.s.step.valid, golden_f32(&f.g, key, 1)[0], 1e-5);
+        CHECK_CLOSE(f.s.rank[0].step.loss / (double)f.s.rank[0].step.valid, golden_f32(&f.g, key, 1)[0], 1e-5);
         snprintf(key, sizeof key, "grad_norm/step%lld", (long long)step);
-        CHECK_CLOSE(f.s.step.norm / (double)golden_f32(&f.g, key, 1)[0], 1, 1e-5);
+        CHECK_CLOSE(f.s.rank[0].step.norm / (double)golden_f32(&f.g, key, 1)[0], 1, 1e-5);
         if (step == 0) CHECK(compare(&f, "grad", MT_STATE_GRAD, 1e-5) > 10);
     }
     compare(&f, "after", MT_STATE_MASTER, 1e-5);
@@ -148,7 +148,7 @@ static void run_fixture(const char *name, const char *isa, const char *factor)
         if (strstr(f.masters.item[i].name, "moe.router.bias")) {
             char full[160];
             snprintf(full, sizeof full, "after/%s", f.masters.item[i].name);
-            CHECK_REL(f.masters.item[i].data, golden_f32(&f.g, full, f.masters.item[i].rows), f.masters.item[i].rows, 1e-5);
+            CHECK_REL(f.masters.piece[f.masters.item[i].first].data, golden_f32(&f.g, full, f.masters.item[i].rows), f.masters.item[i].rows, 1e-5);
         }
     close_fixture(&f);
 }

@@ -25,6 +25,11 @@ static void join_group(struct mt_node *n, struct mt_stream *s)
     n->call.arg[1] = n->meet->src;
     n->call.dim['R' - 'A'] = n->members;
     n->call.dim['I' - 'A'] = n->member;
+    if (n->call.op == MT_OP_gather_cut || n->call.op == MT_OP_scatter_cut) {
+        const struct mt_cut *cut = &s->ctx->cut[n->call.scalar[1].i];
+        MT_ASSERT(cut->n == n->members);
+        n->call.scalar[1].i = (int64_t)(intptr_t)cut->at; /* the kernel's, which knows no rank */
+    }
 }
 
 static void cpu_enqueue(struct mt_stream *s, struct mt_call *c, const mt_view *v)

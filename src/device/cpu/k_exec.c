@@ -53,3 +53,23 @@ MT_UNWATCHED void mt_cpu_scatter(const struct mt_call *c, int part, int parts, v
     for (int64_t p = 0; p < n; p++)
         copy_share((char *)a->staging + p * stride, (const char *)src[p] + from, to - from, part, parts);
 }
+
+MT_UNWATCHED void mt_cpu_gather_cut(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
+{
+    (void)scratch, (void)dev;
+    const struct mt_args_gather_cut *a = MT_ARGS(gather_cut, c);
+    const int64_t *at = (const int64_t *)(intptr_t)MT_SCALARS(gather_cut, c)->cut;
+    void *const *src = a->src;
+    for (int64_t p = 0; p < mt_dim(c, 'R'); p++) copy_share((char *)a->dst + at[p], src[p], at[p + 1] - at[p], part, parts);
+}
+
+MT_UNWATCHED void mt_cpu_scatter_cut(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
+{
+    (void)scratch, (void)dev;
+    const struct mt_args_scatter_cut *a = MT_ARGS(scatter_cut, c);
+    const struct mt_scalars_scatter_cut *s = MT_SCALARS(scatter_cut, c);
+    const int64_t *at = (const int64_t *)(intptr_t)s->cut, me = mt_dim(c, 'I');
+    void *const *src = a->src;
+    for (int64_t p = 0; p < mt_dim(c, 'R'); p++)
+        copy_share((char *)a->staging + p * s->stride, (const char *)src[p] + at[me], at[me + 1] - at[me], part, parts);
+}

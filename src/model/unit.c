@@ -1,0 +1,109 @@
+/* unit.c: a unit's weights on their way to the operations, and its gradients on their way back to the shards. */
+#include <string.h>
+
+#include "model/model.h"
+
+/* The two buckets of a unit, those that hold anything. */
+static int buckets_of(const struct mt_store *s, int unit, int out[2])
+{
+    int n = 0, both[2] = {s->unit[unit].dense_bucket, s->unit[unit].f32_bucket};
+    for (int i = 0; i < 2; i++)
+        if (s->bucket[both[i]].elements) out[n++] = both[i];
+    return n;
+}
+static bool gathers(const struct mt_store *s, int unit) { return s->bucket[s->unit[unit].dense_bucket].members > 1; }
+static bool turns(const struct mt_store *s, int unit)
+{
+    for (int i = 0; i < s->n_matrices; i++)
+        if (s->matrix[i].unit == unit && s->matrix[i].turned_row >= 0) return true;
+    return false;
+}
+static bool moves(const struct mt_store *s, int unit, enum mt_pass pass)
+{
+    return gathers(s, unit) || (pass == MT_BACKWARD && turns(s, unit));
+}
+
+static void gather_bucket(struct mt_stream *s, const struct mt_store *st, int i, enum mt_pass pass)
+{
+    const struct mt_bucket *b = &st->bucket[i];
+    bool work = b->work_bytes > 0;
+    mt_gather_cut(s, mt_store_full(st, i, pass), work ? mt_store_work_piece(st, i) : mt_store_piece_bytes(st, i, MT_STATE_MASTER), b->group,
+                  work ? b->work_cut : b->master_cut);
+}
+
+void mt_unit_gather(struct mt_rank *r, int unit, enum mt_pass pass, mt_event after)
+{
+    const struct mt_store *st = &r->m->store;
+    struct mt_stream *s = &r->ctx->stream[MT_GATHER];
+    int b[2], n = gathers(st, unit) ? buckets_of(st, unit, b) : 0;
+    if (!moves(st, unit, pass)) return;
+    mt_stream_wait(s, after);
+    mt_lease_fill(s, &r->weights[pass][unit]);
+    for (int i = 0; i < n; i++) gather_bucket(s, st, b[i], pass);
+    for (int i = 0; i < st->n_matrices && pass == MT_BACKWARD; i++)
+        if (st->matrix[i].unit == unit && st->matrix[i].turned_row >= 0) mt_weight_turn(s, mt_store_turned(st, i), mt_store_work(st, i, pass));
+    mt_lease_filled(s, &r->weights[pass][unit]);
+}
+
+void mt_unit_use(struct mt_rank *r, int unit, enum mt_pass pass)
+{
+    if (moves(&r->m->store, unit, pass)) mt_lease_use(&r->ctx->stream[MT_COMPUTE], &r->weights[pass][unit]);
+}
+void mt_unit_done(struct mt_rank *r, int unit, enum mt_pass pass)
+{
+    if (moves(&r->m->store, unit, pass)) mt_lease_done(&r->ctx->stream[MT_COMPUTE], &r->weights[pass][unit]);
+}
+
+void mt_grads_open(struct mt_rank *r, int unit, mt_event after)
+{
+    const struct mt_store *st = &r->m->store;
+    struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
+    int b[2], n = gathers(st, unit) ? buckets_of(st, unit, b) : 0;
+    if (!n) return;
+    mt_stream_wait(s, after);
+    mt_lease_fill(s, &r->grads[unit]);
+    for (int i = 0; i < n; i++) mt_fill0(s, mt_store_full_grad(st, b[i]));
+}
+
+/* Reduce-scatter: the pieces are moved, then summed in the order of the members, in f32. */
+void mt_grads_reduce(struct mt_rank *r, int unit)
+{
+    const struct mt_store *st = &r->m->store;
+    struct mt_stream *s = &r->ctx->stream[MT_REDUCE];
+    int b[2], n = gathers(st, unit) ? buckets_of(st, unit, b) : 0;
+    if (!n) return;
+    mt_lease_filled(&r->ctx->stream[MT_COMPUTE], &r->grads[unit]);
+    mt_lease_use(s, &r->grads[unit]);
+    for (int i = 0; i < n; i++) {
+        const struct mt_bucket *k = &st->bucket[b[i]];
+        mt_scatter_cut(s, mt_store_staging_bytes(st, b[i]), mt_store_full_grad(st, b[i]), k->group, k->master_cut, 4 * k->piece);
+        mt_view mine = mt_store_piece(st, b[i], MT_STATE_GRAD);
+        if (mt_view_given(mine)) mt_sum_pieces(s, mine, mt_store_staging(st, b[i]));
+    }
+    mt_lease_done(s, &r->grads[unit]);
+}
+
+void mt_grads_sum_replicas(struct mt_rank *r)
+{
+    const struct mt_model *m = r->m;
+    const struct mt_store *st = &m->store;
+    struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
+    int64_t n = m->opt.mesh.replicas;
+    mt_stream_wait(s, mt_event_record(&r->ctx->stream[MT_REDUCE]));
+    for (int i = 0; i < st->n_buckets && n > 1; i++) {
+        mt_view mine = mt_store_piece(st, i, MT_STATE_GRAD);
+        if (!mt_view_given(mine)) continue; /* nor has any other replica's rank of this group a piece */
+        mt_view all = mt_view_of(m->replica_row, MT_F32, 0, n, mine.dim[0], 0);
+        mt_fresh(s, mt_view_of(m->replica_row, MT_U8, 0, m->replica_bytes, 0, 0));
+        mt_gather(s, all, mine, MT_GROUP_REPLICA, n, mine.bytes);
+        mt_fill0(s, mine);
+        mt_sum_pieces(s, mine, all);
+    }
+}
+
+void mt_units_restart(struct mt_rank *r)
+{
+    size_t n = (size_t)r->m->store.n_units;
+    for (int pass = 0; pass < MT_N_PASSES; pass++) memset(r->weights[pass], 0, n * sizeof *r->weights[pass]);
+    memset(r->grads, 0, n * sizeof *r->grads);
+}

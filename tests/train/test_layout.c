@@ -1,0 +1,154 @@
+/* test: timeout=120
+ *
+ * The same training on any number of ranks: losses, norms and every parameter after 5 steps, f32, against one rank. */
+#include "check.h"
+#include "ckpt/items.h"
+#include "train/session.h"
+
+enum { STEPS = 5, SEQUENCES = 24, SEQ = 24, MOST = 4096 };
+
+struct outcome {
+    double loss[STEPS], norm[STEPS];
+    float *values; /* all masters, in the order of a checkpoint */
+    int64_t n;
+};
+
+static uint32_t hash(uint64_t x)
+{
+    x += 0x9E3779B97F4A7C15u;
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ x >> 27) * 0x94D049BB133111EBu;
+    return (uint32_t)(x >> 32);
+}
+
+/* Sequence q of a step: two documents, some labels that do not count. */
+static void sequence(int64_t step, int64_t q, int64_t base, int64_t vocab, int32_t *tokens, int32_t *labels, int32_t *begin, int32_t *pos)
+{
+    int64_t cut = 5 + hash((uint64_t)(step * 1000 + q)) % 12;
+    for (int64_t i = 0; i < SEQ; i++) {
+        int64_t first = i < cut ? 0 : cut;
+        tokens[i] = (int32_t)(hash((uint64_t)(((step * 100 + q) * SEQ + i) * 7 + 1)) % (uint64_t)vocab);
+        labels[i] = i % 7 == 3 ? -1 : (tokens[i] * 5 + 2) % (int32_t)vocab;
+        begin[i] = (int32_t)(base + first);
+        pos[i] = (int32_t)(i - first);
+    }
+}
+
+static void fill(struct mt_session *s, int64_t step)
+{
+    for (int r = 0; r < s->world; r++) {
+        const struct mt_model *m = &s->rank[r].model;
+        const struct mt_ctx *c = &s->rank[r].ctx;
+        int64_t B = m->shape.N / SEQ, M = m->opt.micro_batches;
+        int32_t *t = mt_address(c, m->host.tokens), *l = mt_address(c, m->host.labels), *b = mt_address(c, m->host.begin), *p = mt_address(c, m->host.pos);
+        for (int64_t mb = 0; mb < M; mb++)
+            for (int64_t k = 0; k < B; k++) {
+                int64_t at = (mb * B + k) * SEQ, q = mb * s->world * B + r * B + k;
+                sequence(step, q, k * SEQ, m->shape.V, t + at, l + at, b + at, p + at);
+            }
+    }
+}
+
+static void collect(struct mt_session *s, struct outcome *o, mt_err *e)
+{
+    struct mt_ckpt_items x;
+    struct mt_ckpt_rank *rank = calloc((size_t)s->world, sizeof *rank);
+    for (int i = 0; i < s->world; i++) rank[i] = (struct mt_ckpt_rank){&s->rank[i].model, &s->rank[i].ctx};
+    if (!CHECK(mt_ckpt_items_open(&x, rank, s->world, e) == MT_OK)) return;
+    o->n = 0;
+    for (int64_t i = 0; i < x.n; i++) o->n += x.item[i].moment ? 0 : mt_ckpt_item_bytes(&x.item[i]) / 4;
+    o->values = calloc((size_t)o->n, 4);
+    int64_t at = 0;
+    for (int64_t i = 0; i < x.n; i++) {
+        if (x.item[i].moment) continue;
+        for (int64_t k = x.item[i].first; k < x.item[i].first + x.item[i].n; k++) {
+            float *to = o->values + at + x.piece[k].row0 * mt_ckpt_row_bytes(&x.item[i]) / 4;
+            int64_t bytes = x.piece[k].rows * mt_ckpt_row_bytes(&x.item[i]);
+            if (x.piece[k].copy) CHECK(!memcmp(to, x.piece[k].data, (size_t)bytes)); /* replicas hold equal bits */
+            else memcpy(to, x.piece[k].data, (size_t)bytes);
+        }
+        at += mt_ckpt_item_bytes(&x.item[i]) / 4;
+    }
+    mt_ckpt_items_close(&x);
+    free(rank);
+}
+
+static void run(const char *const *options, int world, struct outcome *o)
+{
+    static const char *const common[] = {"train.seq_len=24", "train.global_batch=24", "model.vocab=61", "optim.warmup_steps=0", "train.loss_chunk=20",
+                                         "optim.decay_ratio=0", "optim.lr=0.01", "model.init_std=0.1", "train.steps=5", "mesh.ranks_per_node=4"};
+    char *arg[48];
+    int n = 0;
+    mt_config *cfg = calloc(1, sizeof *cfg);
+    struct mt_session s;
+    mt_err e = {0};
+    for (size_t i = 0; i < sizeof common / sizeof common[0]; i++) arg[n++] = (char *)(uintptr_t)common[i];
+    for (int i = 0; options[i]; i++) arg[n++] = (char *)(uintptr_t)options[i];
+    mt_status st = mt_config_load(cfg, NULL, n, arg, &e);
+    if (st == MT_OK) st = mt_session_open(&s, cfg, world, false, &e);
+    if (st == MT_OK) st = mt_session_run(&s, mt_fill_step, &e);
+    for (int64_t step = 0; step < STEPS && st == MT_OK; step++) {
+        fill(&s, step);
+        for (int r = 0; r < world; r++) s.rank[r].step.step = step;
+        st = mt_session_run(&s, mt_train_step, &e);
+        o->loss[step] = s.rank[world - 1].step.loss;
+        o->norm[step] = s.rank[world - 1].step.norm;
+        for (int r = 0; r < world; r++) CHECK(s.rank[r].step.updated && s.rank[r].step.loss == s.rank[0].step.loss && s.rank[r].step.norm == s.rank[0].step.norm);
+    }
+    if (!CHECK(st == MT_OK)) printf("  %d ranks: %s\n", world, e.msg);
+    else collect(&s, o, &e);
+    mt_session_close(&s);
+    free(cfg);
+}
+
+static double relative(const float *a, const float *b, int64_t n) { return check_rel(a, b, n); }
+
+static void compare(const char *const *options, const char *const *other, int world, const struct outcome *one, double tol)
+{
+    struct outcome o = {0};
+    (void)options;
+    run(other, world, &o);
+    for (int i = 0; i < STEPS; i++) {
+        CHECK_CLOSE(o.loss[i] / one->loss[i], 1, tol);
+        CHECK_CLOSE(o.norm[i] / one->norm[i], 1, 10 * tol);
+    }
+    CHECK_INT(o.n, one->n);
+    if (o.values && one->values) {
+        double d = relative(o.values, one->values, o.n);
+        if (!(d <= tol)) printf("  %d ranks: parameters differ by %.3g\n", world, d);
+        CHECK(d <= tol);
+    }
+    free(o.values);
+}
+
+#define DENSE "train.dtype=f32", "model.dim=40", "model.layers=3", "model.heads=4", "model.kv_heads=2", "model.head_dim=12", "model.ffn=72"
+#define MOE DENSE, "model.experts=12", "model.top_k=3", "model.expert_ffn=24", "model.shared_ffn=40", "model.first_dense=1", "model.qk_norm=true", \
+            "model.score=sigmoid", "model.bias_rate=0.01", "model.attn_bias=true"
+
+static void worlds(const char *const *options, double tol)
+{
+    struct outcome one = {0};
+    run(options, 1, &one);
+    for (int w = 2; w <= 12; w += w < 4 ? 2 : 4) compare(options, options, w, &one, tol);
+    free(one.values);
+}
+TEST(dense) { worlds((const char *const[]){DENSE, NULL}, 1e-6); }
+TEST(dense_tied) { worlds((const char *const[]){DENSE, "model.tied=true", NULL}, 1e-6); }
+TEST(moe) { worlds((const char *const[]){MOE, NULL}, 1e-6); }
+TEST(replicas)
+{
+    struct outcome one = {0};
+    run((const char *const[]){MOE, NULL}, 1, &one);
+    const char *const two[] = {MOE, "mesh.replicas=2", NULL};
+    for (int w = 2; w <= 12; w += w < 4 ? 2 : 4) compare(two, two, w, &one, 1e-6);
+    free(one.values);
+}
+
+int main(void)
+{
+    RUN(dense);
+    RUN(dense_tied);
+    RUN(moe);
+    RUN(replicas);
+    return DONE();
+}
