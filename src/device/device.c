@@ -82,3 +82,11 @@ void mt_host_read(struct mt_stream *s, enum mt_read_kind kind, int64_t index, mt
     mt_read_back(s, src, kind, index);
     s->ctx->dev->host_read(s, kind, index, src, dst);
 }
+
+void mt_exchange_units(struct mt_stream *s, bool home, mt_view recv, mt_view send, int64_t comm, int64_t unit, const struct mt_exchange_peer *peer, int n)
+{
+    union mt_scalar scalars[MT_MAX_SCALARS] = {{.i = comm}, {.i = unit}};
+    MT_ASSERT(n <= MT_MAX_EP);
+    memcpy(&scalars[2], peer, (size_t)n * sizeof *peer);
+    mt_enqueue(s, home ? MT_OP_exchange_home : MT_OP_exchange, (mt_view[]){recv, send}, scalars);
+}

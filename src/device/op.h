@@ -7,7 +7,7 @@
 
 struct mt_stream;
 
-enum { MT_MAX_ARGS = 11, MT_MAX_SCALARS = 6, MT_LETTERS = 26 };
+enum { MT_MAX_ARGS = 11, MT_MAX_SCALARS = 22, MT_LETTERS = 26, MT_MAX_EP = 8 };
 enum mt_dir { MT_IN, MT_OPT, MT_OUT, MT_SOME, MT_PART, MT_INOUT, MT_WS };
 enum mt_kind { MT_KERNEL, MT_COPY, MT_READ, MT_COMM };
 enum mt_type { MT_TYPE_T, MT_TYPE_NT, MT_TYPE_NN, MT_TYPE_F32, MT_TYPE_F64, MT_TYPE_I32, MT_TYPE_I64, MT_TYPE_ANY };
@@ -113,6 +113,19 @@ static inline int64_t mt_dim(const struct mt_call *c, char letter) { return c->d
 #define MT_ARGS(op, c) ((const struct mt_args_##op *)(const void *)(c)->arg)
 #define MT_SCALARS(op, c) ((const struct mt_scalars_##op *)(const void *)(c)->scalar)
 
+/* What an exchange moves between this rank and one peer, in units: copied into the call behind its table scalars, for what the
+ * host derives from a read is never pointed to. */
+struct MT_ALIAS mt_exchange_peer {
+    int32_t send_first, send_n; /* of this rank's send buffer, for the peer */
+    int32_t recv_first, recv_n; /* of this rank's receive buffer, from the peer */
+    int32_t from_first;         /* where recv_n units begin in the peer's send buffer */
+};
+static inline const struct mt_exchange_peer *mt_exchange_peers(const struct mt_call *c)
+{
+    return (const struct mt_exchange_peer *)(const void *)&c->scalar[2];
+}
+_Static_assert(sizeof(struct mt_exchange_peer) * MT_MAX_EP <= sizeof(union mt_scalar) * (MT_MAX_SCALARS - 2), "peers fit the scalars");
+
 /* One part of a call. Kernels are pure functions of their arguments: which of `parts` runs where and when never changes
  * a bit. scratch: MT_SCRATCH_BYTES owned by whoever runs the part; dev: the device's own tables (its ISA, say). */
 enum { MT_SCRATCH_BYTES = 4 << 20 };
@@ -124,6 +137,9 @@ const char *mt_op_bind(enum mt_op op, const mt_view *v, struct mt_call *c, char 
 /* Enqueues an operation on a stream; v has one view an argument, in order. A shape that does not fit is a bug of the
  * caller: the program stops and names op, argument, expected and actual. */
 void mt_enqueue(struct mt_stream *s, enum mt_op op, const mt_view *v, const union mt_scalar *scalars);
+
+/* Uneven all-to-all: member p's recv_n units come from its send buffer. home: into a buffer that keeps its other rows. */
+void mt_exchange_units(struct mt_stream *s, bool home, mt_view recv, mt_view send, int64_t comm, int64_t unit, const struct mt_exchange_peer *peer, int n);
 
 #define MT_ARG_PARAM(dir, name, shape, type) mt_view name
 #define MT_ARG_VALUE(dir, name, shape, type) name

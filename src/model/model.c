@@ -16,7 +16,7 @@ static void layer_buffers(struct mt_model *m, struct mt_ledger *g, bool backward
 {
     const struct mt_shape *s = &m->shape;
     const int64_t N = s->N, D = s->D, H = s->H, G = s->G, A = s->A, B = s->B, E = s->E, K = s->K, F = s->F, Fd = s->Fd, Fs = s->Fs,
-                  C = s->C, qk = s->qk_norm, dense = s->first_dense > 0, moe = s->E > 0, shared = s->E > 0 && s->Fs > 0;
+                  C = s->C, qk = s->qk_norm, dense = s->first_dense > 0, moe = s->E > 0, shared = s->E > 0 && s->Fs > 0, far = m->opt.mesh.ep > 1;
     const mt_dtype T = m->opt.dtype, F32 = MT_F32;
     struct mt_buffers *b = &m->b;
 #define ACT(name, t, d0, d1) \
@@ -53,6 +53,12 @@ static void layer_rows(struct mt_model *m, struct mt_ledger *g, int l, int unit)
         y->order = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_ROUTING, MT_I32, M, 0, 0, "order.%d", l);
         y->slot = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_ROUTING, MT_I32, s->N, s->K, 0, "slot.%d", l);
         y->counts = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_ROUTING, MT_I32, s->E, 0, 0, "counts.%d", l);
+        y->counts_all = mt_view_as(y->counts, 1, s->E, 0);
+        y->counts_mine = y->counts;
+        if (m->opt.mesh.ep > 1) {
+            y->counts_all = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_ROUTING, MT_I32, m->opt.mesh.ep, s->E, 0, "counts_all.%d", l);
+            y->counts_mine = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_ROUTING, MT_I32, s->E / m->opt.mesh.ep, 0, 0, "counts_mine.%d", l);
+        }
         y->bias = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_F32, s->E, 0, 0, "router_bias.%d", l);
         y->load = m->opt.inference ? MT_NONE : mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_I64, s->E, 0, 0, "load.%d", l);
     }

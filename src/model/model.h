@@ -35,11 +35,14 @@ struct mt_model_options {
     PAD(n2, N, D) ACT(rstd2, F32, N, 0)                                                        \
     PAD(u, N, 2 * Fd * dense) PAD(s, N, Fd * dense)                                            \
     PAD(us, N, 2 * Fs * moe) PAD(ss, N, Fs * moe) ACT(hs, T, N * shared, D)                    \
-    ACT(logits, F32, N * moe, E) PAD(xs, C, D) PAD(ux, C, 2 * F) PAD(sx, C, F) ACT(ret, T, N * K, D)
+    ACT(logits, F32, N * moe, E) PAD(xs, C, D) PAD(ux, C, 2 * F) PAD(sx, C, F) ACT(ret, T, N * K, D) \
+    ACT(send, T, far * N * K, D) ACT(recv, T, far * C, D) ACT(ye, T, far * C, D) ACT(back, T, far * C, D)
 #define MT_BACKWARD_BUFFERS(ACT, PAD)                                                          \
     PAD(dh, N, D) PAD(dn2, N, D) PAD(dn2s, N * shared, D) PAD(dn1, N, D) PAD(dn1b, N, D)       \
     PAD(du, N, 2 * Fd * dense) PAD(ds, N, Fd * dense) PAD(dus, N, 2 * Fs * moe) PAD(dss, N, Fs * moe) \
     PAD(dys, C, D) PAD(dux, C, 2 * F) PAD(dsx, C, F) ACT(dret, T, N * K, D)                    \
+    ACT(dsend, T, far * N * K, D) ACT(gate_send, F32, far * N * K, 0) ACT(gate_recv, F32, far * C, 1) ACT(gate_xe, F32, far * C, 1) \
+    ACT(dgate_xe, F32, far * C, 1) ACT(dgate_back, F32, far * C, 1)                        \
     ACT(dgate, F32, N * K, 0) ACT(dgates, F32, N * moe, K) ACT(dlogits, F32, N * moe, E)                   \
     ACT(dout, T, N, H * B) ACT(dq, T, N, H * A) ACT(dk, T, N, G * A) ACT(dv, T, N, G * B)      \
     ACT(dqn, T, qk * N, H * A) ACT(dkn, T, qk * N, G * A) ACT(delta, F32, H, N)                \
@@ -58,7 +61,8 @@ struct mt_buffers {
 struct mt_layer {
     union mt_weights w[MT_N_PASSES], t, g; /* working weights of a pass, the same turned for backward, gradients */
     mt_view x;                             /* [N, D] input of the block: what full recomputation keeps */
-    mt_view ids, gates, order, slot, counts; /* routing, stored in forward and never redone */
+    mt_view ids, gates, order, slot, counts; /* routing, stored in forward and never redone; counts: rows this rank sends, [E] */
+    mt_view counts_all, counts_mine;       /* [ep, E] of the expert group; [E / ep] rows this rank's experts get */
     mt_view bias, load;                    /* [E] selection bias; [E] counts over the optimizer step */
     int unit, experts;                     /* indices in the store; experts -1: dense block */
 };

@@ -1,16 +1,34 @@
-/* rounds.h: how the order of routed rows is cut into rounds that a bounded buffer can take. */
+/* rounds.h: how routed rows are cut into rounds that bounded buffers can take, on every rank of an expert group.
+ *
+ * Each member's experts have one order of rows: by expert, then source rank, then token. A round covers a range of it, at
+ * most `cap` rows, ended at an expert's end or at a multiple of MT_ROUND_ROWS of its rows, so that weight gradients have the
+ * same bits for any number of rounds. All members know all counts, so they cut alike. */
 #ifndef MT_MODEL_ROUNDS_H
 #define MT_MODEL_ROUNDS_H
 #include <stdbool.h>
 #include <stdint.h>
 
-struct mt_round {
-    int64_t first, rows;
-    int index; /* from 1; 0: none yet */
+#include "device/op.h"
+
+/* Of one expert group: who sends how many rows to whom. */
+struct mt_routing {
+    const int32_t *counts; /* [ep, experts]: rows that a source has for an expert */
+    int64_t experts;       /* of all members; each member has experts / ep of them, in order */
+    int ep, me;
+    int64_t cap;           /* rows of a bounded buffer */
+    int64_t sent;          /* rows that every source sends in all: the capacity of a full buffer */
 };
-/* Advances n to the next round: at most cap rows, ended at an expert's end or at a multiple of MT_ROUND_ROWS of its rows.
- * counts: [experts], their sum is total. False when all rows have been covered; total 0 gives one empty round. */
-bool mt_round_next(struct mt_round *n, const int32_t *counts, int64_t experts, int64_t cap, int64_t total);
-/* The same for a recording: `rounds` rounds of cap rows, the last ones possibly empty. */
-bool mt_round_forced(struct mt_round *n, int64_t cap, int64_t total, int rounds);
+struct mt_round {
+    int index;                  /* from 1; 0: none yet */
+    int64_t first, rows;        /* of this member's order */
+    int64_t at[MT_MAX_EP], n[MT_MAX_EP]; /* the same of every member */
+};
+/* Advances n to the next round; false when every member's rows are covered. There is always one, perhaps empty. */
+bool mt_round_next(struct mt_round *n, const struct mt_routing *r);
+/* The same for a recording: `rounds` rounds, full ones while rows of a balanced load remain. */
+bool mt_round_forced(struct mt_round *n, const struct mt_routing *r, int rounds);
+/* What the exchange of a round moves: [ep] peers. Rows of a peer are contiguous on both sides. */
+void mt_round_peers(const struct mt_round *n, const struct mt_routing *r, struct mt_exchange_peer *peer);
+/* The way back: what was received goes to where it was sent from. */
+void mt_round_home(const struct mt_round *n, const struct mt_routing *r, struct mt_exchange_peer *peer);
 #endif

@@ -144,8 +144,22 @@ TEST(replicas)
     free(one.values);
 }
 
+TEST(expert_parallel)
+{
+    struct outcome one = {0};
+    run((const char *const[]){MOE, NULL}, 1, &one);
+    const char *const ep2[] = {MOE, "mesh.ep=2", NULL}, *const ep4[] = {MOE, "mesh.ep=4", NULL}, *const rounds[] = {MOE, "mesh.ep=4", "moe.buffer_factor=0.2", NULL},
+               *const both[] = {MOE, "mesh.ep=2", "mesh.replicas=2", NULL};
+    for (int w = 2; w <= 12; w += w < 4 ? 2 : 4) compare(ep2, ep2, w, &one, 1e-6);
+    for (int w = 4; w <= 12; w += 4) compare(ep4, ep4, w, &one, 1e-6);
+    for (int w = 4; w <= 12; w += 4) compare(rounds, rounds, w, &one, 1e-6);
+    for (int w = 4; w <= 12; w += 4) compare(both, both, w, &one, 1e-6);
+    free(one.values);
+}
+
 int main(void)
 {
+    RUN(expert_parallel);
     RUN(dense);
     RUN(dense_tied);
     RUN(moe);

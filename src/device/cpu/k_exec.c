@@ -73,3 +73,22 @@ MT_UNWATCHED void mt_cpu_scatter_cut(const struct mt_call *c, int part, int part
     for (int64_t p = 0; p < mt_dim(c, 'R'); p++)
         copy_share((char *)a->staging + p * s->stride, (const char *)src[p] + at[me], at[me + 1] - at[me], part, parts);
 }
+
+MT_UNWATCHED static void exchange(const struct mt_call *c, int part, int parts)
+{
+    const struct mt_exchange_peer *peer = mt_exchange_peers(c);
+    int64_t unit = c->scalar[1].i;
+    void *const *src = c->arg[1];
+    for (int64_t p = 0; p < mt_dim(c, 'R'); p++)
+        copy_share((char *)c->arg[0] + peer[p].recv_first * unit, (const char *)src[p] + peer[p].from_first * unit, peer[p].recv_n * unit, part, parts);
+}
+MT_UNWATCHED void mt_cpu_exchange(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
+{
+    (void)scratch, (void)dev;
+    exchange(c, part, parts);
+}
+MT_UNWATCHED void mt_cpu_exchange_home(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
+{
+    (void)scratch, (void)dev;
+    exchange(c, part, parts);
+}

@@ -97,7 +97,7 @@ MT_VEC void mt_cpu_expert_swiglu_bwd(const struct mt_call *c, int part, int part
     int64_t K = mt_dim(c, 'K'), lo, hi;
     mt_share(s->rows, 1, part, parts, &lo, &hi);
     for (int64_t i = lo; i < hi; i++) {
-        int32_t from = order[s->first + i];
+        int64_t from = order ? order[s->first + i] : s->first + i;
         float gate = ((const float *)a->gates)[from / K * c->ld[5] + from % K];
         ((float *)a->dgate)[s->first + i] = expert_row_bwd(c, a, i, gate);
     }
