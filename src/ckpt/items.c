@@ -3,14 +3,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static void add(struct mt_ckpt_items *x, const struct mt_ctx *ctx, mt_view v, int64_t cols, bool moment, const char *front, const char *name)
+static void add(struct mt_ckpt_items *x, const struct mt_ctx *ctx, mt_view v, int64_t cols, bool moment,
+                const char *front, const char *name)
 {
     struct mt_ckpt_item *i = &x->item[x->n++];
-    *i = (struct mt_ckpt_item){.data = mt_address(ctx, v), .rows = v.dim[v.nd - 2], .cols = cols, .moment = moment};
+    *i = (struct mt_ckpt_item){
+        .data = mt_address(ctx, v), .rows = v.dim[v.nd - 2], .cols = cols, .moment = moment};
     snprintf(i->name, sizeof i->name, "%s%s", front, name);
 }
 
-static void add_tensor(struct mt_ckpt_items *x, const struct mt_model *m, const struct mt_ctx *ctx, int t, enum mt_state what, const char *front)
+static void add_tensor(struct mt_ckpt_items *x, const struct mt_model *m, const struct mt_ctx *ctx, int t,
+                       enum mt_state what, const char *front)
 {
     const struct mt_store *s = &m->store;
     mt_view all = mt_store_tensor_stack(s, t, what);
@@ -18,13 +21,16 @@ static void add_tensor(struct mt_ckpt_items *x, const struct mt_model *m, const 
     for (int64_t i = 0; i < mt_store_parts(s, t); i++) {
         char name[96];
         mt_param_name(&s->tensor[t], i, name);
-        add(x, ctx, mt_view_part(all, i, 1), s->matrix[s->tensor[t].matrix].cols, what != MT_STATE_MASTER, front, name);
+        add(x, ctx, mt_view_part(all, i, 1), s->matrix[s->tensor[t].matrix].cols, what != MT_STATE_MASTER,
+            front, name);
     }
 }
 
-mt_status mt_ckpt_items_open(struct mt_ckpt_items *x, const struct mt_model *m, const struct mt_ctx *ctx, mt_err *e)
+mt_status mt_ckpt_items_open(struct mt_ckpt_items *x, const struct mt_model *m, const struct mt_ctx *ctx,
+                             mt_err *e)
 {
-    static const char *const front[] = {[MT_STATE_MASTER] = "", [MT_STATE_M] = "optim.m.", [MT_STATE_V] = "optim.v."};
+    static const char *const front[] = {
+        [MT_STATE_MASTER] = "", [MT_STATE_M] = "optim.m.", [MT_STATE_V] = "optim.v."};
     static const enum mt_state states[] = {MT_STATE_MASTER, MT_STATE_M, MT_STATE_V};
     int64_t most = m->shape.L;
     for (int t = 0; t < m->store.n_tensors; t++) most += 3 * mt_store_parts(&m->store, t);
