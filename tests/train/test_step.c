@@ -9,10 +9,18 @@ static const char *const shapes[] = {
     TRAINING_BASE "train.dtype=bf16 model.tied=true model.attn_bias=true model.rotary_dims=8 ",
     TRAINING_BASE TRAINING_MOE,
     TRAINING_BASE TRAINING_MOE "train.dtype=bf16 moe.buffer_factor=0.3 train.global_batch=4 ",
-    TRAINING_BASE TRAINING_MOE "model.tied=true model.shared_ffn=0 moe.buffer_factor=0.2 model.score=softmax ",
-    TRAINING_BASE TRAINING_MOE "model.first_dense=0 model.v_head_dim=24 moe.buffer_factor=2 train.loss_chunk=1024 ",
+    TRAINING_BASE TRAINING_MOE
+    "model.tied=true model.shared_ffn=0 moe.buffer_factor=0.2 model.score=softmax ",
+    TRAINING_BASE TRAINING_MOE
+    "model.first_dense=0 model.v_head_dim=24 moe.buffer_factor=2 train.loss_chunk=1024 ",
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
+/* A sanitizer needs to see each path once. */
+#ifdef __SANITIZE_ADDRESS__
+enum { ORDERS = 2, FACTORS = 2 };
+#else
+enum { ORDERS = 12, FACTORS = 8 };
+#endif
 
 /* ---- the record of sim and that of the cpu ---- */
 struct answers {
@@ -50,13 +58,15 @@ static bool record_sim(struct training *t, void (*host)(struct mt_ctx *, void *)
 static bool same_record(const struct mt_recording *p, const struct mt_recording *q, int64_t i)
 {
     const struct mt_rec *a = &p->rec[i], *b = &q->rec[i];
-    if (a->op != b->op || a->stream != b->stream || a->n_args != b->n_args || a->dtype != b->dtype || a->seq != b->seq ||
-        a->round != b->round || a->ev.stream != b->ev.stream || a->ev.seq != b->ev.seq)
+    if (a->op != b->op || a->stream != b->stream || a->n_args != b->n_args || a->dtype != b->dtype ||
+        a->seq != b->seq || a->round != b->round || a->ev.stream != b->ev.stream || a->ev.seq != b->ev.seq)
         return false;
     if (memcmp(a->dim, b->dim, sizeof a->dim) || memcmp(a->scalar, b->scalar, sizeof a->scalar)) return false;
     for (uint32_t k = 0; k < a->n_args; k++) {
         const struct mt_rec_arg *x = &p->arg[a->arg + k], *y = &q->arg[b->arg + k];
-        if (x->row != y->row || x->dir != y->dir || x->whole != y->whole || x->off != y->off || x->bytes != y->bytes) return false;
+        if (x->row != y->row || x->dir != y->dir || x->whole != y->whole || x->off != y->off ||
+            x->bytes != y->bytes)
+            return false;
     }
     return true;
 }
@@ -138,45 +148,47 @@ static uint64_t bits_of(const char *shape, const char *more)
     return h;
 }
 
-static void same_bits(const char *shape, const char *more)
+static void same_bits(const char *shape, uint64_t want, const char *more)
 {
-    char options[256];
-    uint64_t want = bits_of(shape, "");
-    CHECK(want != 0);
-    snprintf(options, sizeof options, "%s", more);
-    if (!CHECK(bits_of(shape, options) == want)) printf("  with %s\n  of %s\n", more, shape);
+    if (!CHECK(want != 0 && bits_of(shape, more) == want)) printf("  with %s\n  of %s\n", more, shape);
 }
 
 TEST(bits_hold_for_any_workers)
 {
     static const char *const more[] = {"", "device.workers=1", "device.workers=2", "device.workers=4"};
-    for (int i = 0; i < SHAPES; i++) same_bits(shapes[i], more[i % 4]);
-    for (int i = 0; i < 4; i++) same_bits(shapes[3], more[i]);
+    for (int i = 0; i < SHAPES; i++) {
+        uint64_t want = bits_of(shapes[i], "device.workers=1");
+        same_bits(shapes[i], want, more[i % 2 ? 2 : 3]);
+        if (i == 3) same_bits(shapes[i], want, more[0]); /* again, and as many as there are cores */
+    }
 }
 
 TEST(bits_hold_for_any_order)
 {
-    for (int seed = 1; seed <= 12; seed++) {
+    uint64_t want[2] = {bits_of(shapes[3], ""), bits_of(shapes[4], "")};
+    for (int seed = 1; seed <= ORDERS; seed++) {
         char more[64];
         snprintf(more, sizeof more, "device.order_seed=%d device.workers=%d", seed, 1 + seed % 3);
-        same_bits(shapes[seed % 2 ? 3 : 4], more);
+        same_bits(shapes[3 + seed % 2], want[seed % 2], more);
     }
 }
 
 TEST(bits_hold_for_any_buffer)
 {
-    static const char *const factor[] = {"0.01", "0.1", "0.25", "0.5", "0.9", "1", "1.3", "2"};
-    for (int i = 0; i < 8; i++) {
+    static const char *const factor[] = {"0.01", "2", "0.25", "0.1", "0.5", "0.9", "1", "1.3"};
+    uint64_t want[2] = {bits_of(shapes[2], ""), bits_of(shapes[3], "")};
+    for (int i = 0; i < FACTORS; i++) {
         char more[64];
         snprintf(more, sizeof more, "moe.buffer_factor=%s", factor[i]);
-        same_bits(shapes[2], more);
-        same_bits(shapes[3], more);
+        same_bits(shapes[2], want[0], more);
+        same_bits(shapes[3], want[1], more);
     }
 }
 
 TEST(other_data_give_other_bits)
 {
-    uint64_t a = bits_of(shapes[2], ""), b = bits_of(shapes[2], "train.seed=2"), c = bits_of(shapes[2], "optim.lr=2.0001e-3");
+    uint64_t a = bits_of(shapes[2], ""), b = bits_of(shapes[2], "train.seed=2"),
+             c = bits_of(shapes[2], "optim.lr=2.0001e-3");
     CHECK(a && b && c && a != b && a != c);
 }
 

@@ -14,12 +14,15 @@ enum { TRAINING_OVERRIDES = 64 };
 
 /* Options of all of these tests: three layers, two sequences of 40 tokens a micro-batch, three micro-batches, a loss chunk
  * that does not divide. */
-#define TRAINING_BASE                                                                                                       \
-    "model.vocab=97 model.dim=48 model.layers=3 model.heads=4 model.kv_heads=2 model.head_dim=16 model.ffn=80 "             \
-    "train.seq_len=40 train.micro_batch=2 train.global_batch=6 train.loss_chunk=28 optim.warmup_steps=0 optim.lr=2e-3 "     \
+#define TRAINING_BASE                                                                                     \
+    "model.vocab=97 model.dim=48 model.layers=3 model.heads=4 model.kv_heads=2 model.head_dim=16 "        \
+    "model.ffn=80 "                                                                                       \
+    "train.seq_len=40 train.micro_batch=2 train.global_batch=6 train.loss_chunk=28 optim.warmup_steps=0 " \
+    "optim.lr=2e-3 "                                                                                      \
     "optim.decay_ratio=0 train.dtype=f32 "
-#define TRAINING_MOE                                                                                                        \
-    "model.experts=6 model.top_k=2 model.expert_ffn=24 model.shared_ffn=40 model.first_dense=1 model.qk_norm=true "         \
+#define TRAINING_MOE                                                                             \
+    "model.experts=6 model.top_k=2 model.expert_ffn=24 model.shared_ffn=40 model.first_dense=1 " \
+    "model.qk_norm=true "                                                                        \
     "model.score=sigmoid model.bias_rate=0.01 "
 
 /* Reads options, "key=value key=value ...", later ones win. */
