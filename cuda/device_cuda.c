@@ -8,8 +8,9 @@
 
 #include "launch.h"
 
-/* Events of the last positions of a stream. A wait for an older one is a wait for the position that took its event:
- * a later one of the same stream, enqueued before the wait, so it may wait longer but never for ever. */
+/* Events of the last positions of a stream. A wait for an older one is a wait for the position that took
+ * its event: a later one of the same stream, enqueued before the wait, so it may wait longer but never for
+ * ever. */
 enum { EVENTS = 256 };
 
 struct mt_cuda {

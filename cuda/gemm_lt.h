@@ -11,16 +11,17 @@ struct mt_lt;
 MT_MUST_USE mt_status mt_lt_open(struct mt_lt **lt, mt_err *e);
 void mt_lt_close(struct mt_lt *lt); /* NULL is fine; every product is over */
 
-/* y [m][n] = x [m][k] w [n][k]^T (+ add [m][n]) (+ bias [n]), all of `dtype` (f32: full f32 products; bf16: f32 sums,
- * one rounding), device memory. add and bias may be NULL; add may be y. lds in elements. */
+/* y [m][n] = x [m][k] w [n][k]^T (+ add [m][n]) (+ bias [n]), all of `dtype` (f32: full f32 products;
+ * bf16: f32 sums, one rounding), device memory. add and bias may be NULL; add may be y. lds in elements. */
 struct mt_lt_product {
     void *y;
     const void *x, *w, *add, *bias;
     int64_t m, n, k, ldy, ldx, ldw, ldadd;
     mt_dtype dtype;
 };
-/* Enqueues it on s with scratch memory that nothing else uses meanwhile, aligned to 256 bytes. An algorithm is chosen
- * when a shape is first met, in the first step, and kept. DEVICE: cuBLASLt refuses the product. */
+/* Enqueues it on s with scratch memory that nothing else uses meanwhile, aligned to 256 bytes. An
+ * algorithm is chosen when a shape is first met, in the first step, and kept. DEVICE: cuBLASLt refuses the
+ * product. */
 MT_MUST_USE mt_status mt_lt_multiply(struct mt_lt *lt, const struct mt_lt_product *p, void *scratch,
                                      size_t scratch_bytes, cudaStream_t s, mt_err *e);
 #endif

@@ -1,5 +1,5 @@
-/* kernels.h: C interface of the CUDA kernels. Pointers are device memory; lds count elements; nothing is synchronised.
- * Rows of zero count are legal and launch nothing. */
+/* kernels.h: C interface of the CUDA kernels. Pointers are device memory; lds count elements; nothing is
+ * synchronised. Rows of zero count are legal and launch nothing. */
 #ifndef MT_CUDA_KERNELS_H
 #define MT_CUDA_KERNELS_H
 #include <cuda_runtime_api.h>
@@ -23,8 +23,8 @@ struct mt_cuda_norm_fwd {
 };
 cudaError_t mt_cuda_rmsnorm_fwd(const struct mt_cuda_norm_fwd *a, cudaStream_t s);
 
-/* With xh = x rstd: dx = res + rstd (dy g - xh mean(dy g xh)); dgp[p] = sum of dy xh over row block p of `blocks`, in
- * the order of rows. res may be NULL. */
+/* With xh = x rstd: dx = res + rstd (dy g - xh mean(dy g xh)); dgp[p] = sum of dy xh over row block p of
+ * `blocks`, in the order of rows. res may be NULL. */
 struct mt_cuda_norm_bwd {
     void *dx;
     float *dgp;

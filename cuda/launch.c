@@ -146,8 +146,8 @@ static mt_status gather_rows(const struct mt_cuda_queue *q, const struct mt_call
     return done(c, mt_cuda_gather_rows(&gather, q->stream), e);
 }
 
-/* cuBLASLt adds a bias of the output's type: a bf16 product takes it rounded, like any working weight, at the front
- * of the scratch memory. */
+/* cuBLASLt adds a bias of the output's type: a bf16 product takes it rounded, like any working weight, at
+ * the front of the scratch memory. */
 static mt_status bias_in_type(const struct mt_cuda_queue *q, const struct mt_call *c, const void **bias,
                               size_t *used, mt_err *e)
 {

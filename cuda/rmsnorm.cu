@@ -20,7 +20,8 @@ __device__ __forceinline__ float block_sum(float v)
     return sum;
 }
 
-/* A row is read twice: the second time it comes from the cache, and any width fits without registers for it. */
+/* A row is read twice: the second time it comes from the cache, and any width fits without registers for
+ * it. */
 template <class T, int V> __global__ void __launch_bounds__(THREADS) fwd_kernel(mt_cuda_norm_fwd a)
 {
     const int64_t row = blockIdx.x, packs = a.width / V;

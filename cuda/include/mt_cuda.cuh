@@ -1,8 +1,8 @@
-/* mt_cuda.cuh: what kernel source may not spell itself, so that nvcc and the emulator (tests/cuemu) both take it:
- * launches, shared memory, spin loops, inline PTX.
+/* mt_cuda.cuh: what kernel source may not spell itself, so that nvcc and the emulator (tests/cuemu) both take
+ * it: launches, shared memory, spin loops, inline PTX.
  *
- * Rules of kernel source: no plain __shared__, <<<>>>, asm or __activemask; no CUB, no cooperative groups; every
- * exchange within a warp through a _sync intrinsic. */
+ * Rules of kernel source: no plain __shared__, <<<>>>, asm or __activemask; no CUB, no cooperative groups;
+ * every exchange within a warp through a _sync intrinsic. */
 #ifndef MT_CUDA_CUH
 #define MT_CUDA_CUH
 #include <cuda_bf16.h>
@@ -28,7 +28,8 @@ template <class T> using mt_type = T; /* MT_SHARED(tile, float[32][33]); */
 #define MT_SPIN_YIELD() ((void)0)
 #define MT_DEVICE static __device__ __forceinline__
 
-/* d += a b, m16n8k16: bf16 operands, f32 sums. Lane l holds rows l / 4 and l / 4 + 8, columns from 2 (l % 4). */
+/* d += a b, m16n8k16: bf16 operands, f32 sums. Lane l holds rows l / 4 and l / 4 + 8, columns from 2 (l %
+ * 4). */
 MT_DEVICE void mt_mma_bf16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
 {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "

@@ -58,8 +58,9 @@ static void add_rest(int64_t *acc, double r)
         add_at(acc, v, bit);
 }
 
-/* The exponent e with every |x| < 2^e if all of the block can go the fast way, or 0x7fffffff: nothing infinite or NaN,
- * no denormal (a thread may flush them), and the largest not so small that quanta would lie below 2^LOWEST. */
+/* The exponent e with every |x| < 2^e if all of the block can go the fast way, or 0x7fffffff: nothing
+ * infinite or NaN, no denormal (a thread may flush them), and the largest not so small that quanta would lie
+ * below 2^LOWEST. */
 static int block_exponent(const float *x, int64_t n)
 {
     typedef uint32_t vu __attribute__((vector_size(64)));
@@ -82,8 +83,9 @@ static int block_exponent(const float *x, int64_t n)
     return hi >= 0x7f800000 || lo < 0x7fffff || e < -100 ? 0x7fffffff : e;
 }
 
-/* Squares are exact in double. Each is split, as error-free extraction does, into a multiple of 2^(2e-40), a multiple
- * of 2^(2e-80) and a rest, which is zero unless the value is some 2^17 times smaller than the largest. */
+/* Squares are exact in double. Each is split, as error-free extraction does, into a multiple of 2^(2e-40), a
+ * multiple of 2^(2e-80) and a rest, which is zero unless the value is some 2^17 times smaller than the
+ * largest. */
 static void add_block(int64_t *acc, const float *x, int64_t n, int e)
 {
     const double q1 = ldexp(1, 2 * e - LEVEL_BITS), q2 = ldexp(1, 2 * e - 2 * LEVEL_BITS);

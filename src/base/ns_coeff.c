@@ -4,9 +4,10 @@
 
 /* simple: the triple of the original Muon; it never converges, singular values end in [0.68, 1.13].
  * quintic: tuned step by step for five steps.
- * polar_express: greedy minimax polynomials on [1e-3, 1], safety factor 1.01 folded in; the last triple is the exact
- *   quintic Newton-Schulz step, so that more steps converge.
- * cans: Chebyshev-optimal polynomials for five steps. */
+ * polar_express: greedy minimax polynomials on [1e-3, 1], safety factor 1.01 folded in; the last triple is
+ *   the exact quintic Newton-Schulz step, so that more steps converge.
+ * cans: Chebyshev-optimal polynomials for five steps, without a safety factor: for f32, since the rounding of
+ *   bf16 leaves the interval on which they contract, and the iteration may diverge. */
 static const struct {
     int64_t n;
     struct mt_ns_triple step[8];

@@ -9,6 +9,7 @@ enum mt_ns_set { MT_NS_SIMPLE, MT_NS_QUINTIC, MT_NS_POLAR_EXPRESS, MT_NS_CANS, M
 struct mt_ns_triple {
     double a, b, c;
 };
-/* The triple of step 0, 1, ...; a set shorter than the run repeats its last one. set must be one of mt_ns_set. */
+/* The triple of step 0, 1, ...; a set shorter than the run repeats its last one. set must be one of
+ * mt_ns_set. */
 struct mt_ns_triple mt_ns_coeff(int set, int64_t step);
 #endif

@@ -1,13 +1,14 @@
 /* ckpt.h: checkpoints of a run.
  *
  * RUN/ckpt/step-00000500/
- *   rank-00000.safetensors   f32: every parameter by its canonical name, "optim.m.NAME", "optim.v.NAME", router biases
+ *   rank-00000.safetensors   f32: parameters by canonical name, "optim.m.NAME", "optim.v.NAME", router biases
  *   rank-00000.json          {"tensors": {NAME: xxh3 of its bytes, 16 hex digits}}
  *   config.yaml              the resolved configuration
  *   manifest.json            step, tokens, world, and name, size and xxh3 of every file above; written last
  *
- * Everything is fsynced, then the folder, then the manifest, then its rename: a folder without a manifest is not a
- * checkpoint. Nothing in it is executable. docs/checkpoints.md describes it well enough to write another reader. */
+ * Everything is fsynced, then the folder, then the manifest, then its rename: a folder without a manifest is not
+ * a checkpoint. Nothing in it is executable. docs/checkpoints.md describes it well enough to write another
+ * reader. */
 #ifndef MT_CKPT_CKPT_H
 #define MT_CKPT_CKPT_H
 #include <stdint.h>
@@ -15,31 +16,45 @@
 #include "ckpt/items.h"
 #include "config/config.h"
 
-enum { MT_CKPT_PATH = 1200 };
+enum {
+    MT_CKPT_PATH = 1200, /* bytes of a checkpoint's path, with its end */
+    MT_CKPT_ROOM = 64,   /* of these, what may follow the run's folder */
+};
 
 struct mt_ckpt_meta {
     int64_t step;   /* optimizer steps done; the data position is step * train.global_batch */
     int64_t tokens; /* seen */
 };
 
-/* Writes RUN/ckpt/step-STEP. On failure nothing of it is left, older ones stay, and the run can go on. */
-MT_MUST_USE mt_status mt_ckpt_save(const char *run_dir, const struct mt_ckpt_items *items, const struct mt_ckpt_meta *meta,
-                                   const mt_config *cfg, mt_err *e);
-/* Removes what is older than the newest `keep` complete checkpoints, and incomplete folders older than the newest. */
+/* Writes RUN/ckpt/step-STEP. On failure nothing of it is left, older ones stay, and the run can go on. A
+ * checkpoint of the same step is replaced only by a complete one. Checkpoints of later steps are of a history
+ * that this run has left (they were passed over, or the run began anew): they are renamed to *.aside, so that
+ * neither reading nor pruning takes them for the newest, and named on stderr. */
+MT_MUST_USE mt_status mt_ckpt_save(const char *run_dir, const struct mt_ckpt_items *items,
+                                   const struct mt_ckpt_meta *meta, const mt_config *cfg, mt_err *e);
+/* Removes what is older than the newest `keep` (1 or more) complete checkpoints, and incomplete folders older
+ * than the newest of them. */
 MT_MUST_USE mt_status mt_ckpt_prune(const char *run_dir, int64_t keep, mt_err *e);
 
-/* The newest checkpoint of the run whose every file has the size and checksum of its manifest: its folder, or "" if there
- * is none. Damaged ones are named on stderr and passed over. */
+/* The newest checkpoint of the run whose every file has the size and checksum of its manifest: its folder, or
+ * "" if there is none. Damaged ones are named on stderr and passed over; one that the system does not let us
+ * read is an error. */
 MT_MUST_USE mt_status mt_ckpt_newest(const char *run_dir, char path[MT_CKPT_PATH], mt_err *e);
-/* Checks one folder completely: manifest, sizes, checksums, headers, every tensor. CKPT names file or tensor. */
+/* Checks the manifest, and that its files are there with their sizes; *bytes of all of them. Reads no
+ * tensor. */
+MT_MUST_USE mt_status mt_ckpt_look(const char *path, struct mt_ckpt_meta *meta, int64_t *bytes, mt_err *e);
+/* Checks one folder completely: manifest, sizes, checksums, headers, every tensor. CKPT names file or
+ * tensor. */
 MT_MUST_USE mt_status mt_ckpt_verify(const char *path, struct mt_ckpt_meta *meta, mt_err *e);
-/* Reads a verified folder into the items: every item must be there with its shape, and nothing else (strict); with
- * weights_only, moments are neither read nor missed. */
-MT_MUST_USE mt_status mt_ckpt_load(const char *path, const struct mt_ckpt_items *items, bool weights_only, struct mt_ckpt_meta *meta, mt_err *e);
-/* The configuration it was written under. */
+/* Verifies a folder and reads it into the items: every item must be there with its shape, and nothing else
+ * (strict); with weights_only, moments are neither read nor missed. Items change only if all of that
+ * holds. */
+MT_MUST_USE mt_status mt_ckpt_load(const char *path, const struct mt_ckpt_items *items, bool weights_only,
+                                   struct mt_ckpt_meta *meta, mt_err *e);
+/* The configuration it was written under, its file checked against the manifest. */
 MT_MUST_USE mt_status mt_ckpt_config(const char *path, mt_config *cfg, mt_err *e);
 
-/* The folders of a run's checkpoints, complete or not, ascending by step; n of them, up to max. */
-int mt_ckpt_list(const char *run_dir, int64_t *step, int max);
+/* The steps of a run's checkpoint folders, complete or not, ascending: n of them, malloc'ed, the caller's. */
+MT_MUST_USE mt_status mt_ckpt_list(const char *run_dir, int64_t **step, int64_t *n, mt_err *e);
 void mt_ckpt_folder(const char *run_dir, int64_t step, char path[MT_CKPT_PATH]);
 #endif

@@ -12,26 +12,40 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-uint64_t mt_xxh3(const void *p, int64_t bytes) { return XXH3_64bits(p, (size_t)bytes); }
+enum { PATH_MOST = 1280 };
+
+uint64_t mt_xxh3(const void *p, int64_t bytes)
+{
+    return XXH3_64bits(p, (size_t)bytes);
+}
 
 /* ---- writing ---- */
 mt_status mt_out_open(struct mt_out *o, const char *path, mt_err *e)
 {
-    *o = (struct mt_out){.fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644), .path = path, .hash = XXH3_createState()};
-    if (o->fd >= 0 && o->hash && XXH3_64bits_reset(o->hash) == XXH_OK) return MT_OK;
-    int error = errno;
+    *o = (struct mt_out){.fd = -1, .path = path, .hash = XXH3_createState(), .part = XXH3_createState()};
+    if (!o->hash || !o->part) {
+        mt_out_abandon(o);
+        MT_FAIL(e, MT_IO, "no memory to write '%s'", path);
+    }
+    XXH3_64bits_reset(o->hash);
+    XXH3_64bits_reset(o->part);
+    o->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (o->fd >= 0) return MT_OK;
+    mt_err_set(e, MT_IO, "cannot create '%s': %s", path, strerror(errno));
     mt_out_abandon(o);
-    MT_FAIL(e, MT_IO, "cannot create '%s': %s", path, strerror(error));
+    return e->code;
 }
 
 mt_status mt_out_write(struct mt_out *o, const void *p, int64_t bytes, mt_err *e)
 {
     const char *at = p;
     XXH3_64bits_update(o->hash, p, (size_t)bytes);
+    XXH3_64bits_update(o->part, p, (size_t)bytes);
     while (bytes > 0) {
         ssize_t n = write(o->fd, at, (size_t)(bytes < 1 << 30 ? bytes : 1 << 30));
         if (n < 0 && errno == EINTR) continue;
-        MT_REQUIRE(n > 0, e, MT_IO, "cannot write to '%s' after %lld bytes: %s", o->path, (long long)o->bytes, strerror(errno));
+        MT_REQUIRE(n > 0, e, MT_IO, "cannot write to '%s' after %lld bytes: %s", o->path, (long long)o->bytes,
+                   strerror(errno));
         at += n;
         bytes -= n;
         o->bytes += n;
@@ -39,15 +53,27 @@ mt_status mt_out_write(struct mt_out *o, const void *p, int64_t bytes, mt_err *e
     return MT_OK;
 }
 
+void mt_out_mark(struct mt_out *o)
+{
+    XXH3_64bits_reset(o->part);
+}
+uint64_t mt_out_since_mark(const struct mt_out *o)
+{
+    return XXH3_64bits_digest(o->part);
+}
+
 mt_status mt_out_close(struct mt_out *o, uint64_t *xxh3, mt_err *e)
 {
     *xxh3 = XXH3_64bits_digest(o->hash);
-    int synced = fsync(o->fd), error = errno, closed = close(o->fd);
     XXH3_freeState(o->hash);
-    o->hash = NULL;
+    XXH3_freeState(o->part);
+    int error = fsync(o->fd) ? errno : 0;
+    if (close(o->fd) && !error) error = errno; /* some network filesystems write only now */
+    o->hash = o->part = NULL;
     o->fd = -1;
-    MT_REQUIRE(!synced && !closed, e, MT_IO, "cannot bring '%s' to the disk: %s", o->path, strerror(synced ? error : errno));
-    return MT_OK;
+    if (!error) return MT_OK;
+    unlink(o->path);
+    MT_FAIL(e, MT_IO, "cannot bring '%s' to the disk: %s", o->path, strerror(error));
 }
 
 void mt_out_abandon(struct mt_out *o)
@@ -57,17 +83,61 @@ void mt_out_abandon(struct mt_out *o)
         unlink(o->path);
     }
     if (o->hash) XXH3_freeState(o->hash);
+    if (o->part) XXH3_freeState(o->part);
     o->fd = -1;
-    o->hash = NULL;
+    o->hash = o->part = NULL;
+}
+
+mt_status mt_write_file(const char *path, const void *p, int64_t bytes, uint64_t *xxh3, mt_err *e)
+{
+    struct mt_out o;
+    MT_TRY(mt_out_open(&o, path, e));
+    mt_status st = mt_out_write(&o, p, bytes, e);
+    if (st == MT_OK) return mt_out_close(&o, xxh3, e);
+    mt_out_abandon(&o);
+    return st;
 }
 
 /* ---- reading ---- */
+static mt_status open_read(const char *path, int *fd, mt_err *e)
+{
+    *fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a pipe of that name must not stop us */
+    MT_REQUIRE(*fd >= 0, e, errno == ENOENT || errno == ENOTDIR ? MT_CKPT : MT_IO, "cannot open '%s': %s",
+               path, strerror(errno));
+    return MT_OK;
+}
+
+mt_status mt_hash_file(const char *path, int64_t *bytes, uint64_t *xxh3, mt_err *e)
+{
+    char buffer[1 << 16];
+    XXH3_state_t *hash = XXH3_createState();
+    ssize_t n;
+    int fd;
+    MT_REQUIRE(hash && XXH3_64bits_reset(hash) == XXH_OK, e, MT_IO, "no memory to read '%s'", path);
+    mt_status st = open_read(path, &fd, e);
+    *bytes = 0;
+    while (st == MT_OK && (n = read(fd, buffer, sizeof buffer))) {
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) {
+            st = mt_err_set(e, MT_IO, "cannot read '%s' after %lld bytes: %s", path, (long long)*bytes,
+                            strerror(errno));
+        } else {
+            XXH3_64bits_update(hash, buffer, (size_t)n);
+            *bytes += n;
+        }
+    }
+    *xxh3 = XXH3_64bits_digest(hash);
+    XXH3_freeState(hash);
+    if (fd >= 0) close(fd);
+    return st;
+}
+
 mt_status mt_in_open(struct mt_in *f, const char *path, mt_err *e)
 {
     struct stat st;
     *f = (struct mt_in){0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    MT_REQUIRE(fd >= 0, e, MT_CKPT, "cannot open '%s': %s", path, strerror(errno));
+    int fd;
+    MT_TRY(open_read(path, &fd, e));
     bool ok = !fstat(fd, &st) && S_ISREG(st.st_mode);
     void *p = ok && st.st_size ? mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0) : NULL;
     int error = errno;
@@ -86,17 +156,36 @@ void mt_in_close(struct mt_in *f)
 }
 
 /* ---- folders ---- */
+static mt_status sync_parent(const char *path, mt_err *e)
+{
+    const char *slash = strrchr(path, '/');
+    char parent[PATH_MOST];
+    snprintf(parent, sizeof parent, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
+    return mt_sync_folder(parent, e);
+}
+
+static mt_status make_folder(const char *path, mt_err *e)
+{
+    struct stat st;
+    if (!mkdir(path, 0755)) return sync_parent(path, e);
+    int error = errno;
+    MT_REQUIRE(!stat(path, &st) && S_ISDIR(st.st_mode), e, MT_IO, "cannot make the folder '%s': %s", path,
+               strerror(error));
+    return MT_OK;
+}
+
 mt_status mt_make_folders(const char *path, mt_err *e)
 {
-    char p[1200];
+    char p[PATH_MOST];
     size_t n = strlen(path);
-    MT_REQUIRE(n && n < sizeof p, e, MT_CONFIG, "a folder's name has %zu bytes: '%.60s...'; at most %zu can be used", n, path, sizeof p - 1);
+    MT_REQUIRE(n && n < sizeof p, e, MT_CONFIG,
+               "a folder's name has %zu bytes: '%.60s...'; at most %zu can be used", n, path, sizeof p - 1);
     memcpy(p, path, n + 1);
     for (size_t i = 1; i <= n; i++) {
-        if (p[i] != '/' && p[i]) continue;
+        if ((p[i] != '/' && p[i]) || p[i - 1] == '/') continue;
         char end = p[i];
         p[i] = 0;
-        MT_REQUIRE(!mkdir(p, 0755) || errno == EEXIST, e, MT_IO, "cannot make the folder '%s': %s", p, strerror(errno));
+        MT_TRY(make_folder(p, e));
         p[i] = end;
     }
     return MT_OK;
@@ -114,16 +203,30 @@ mt_status mt_sync_folder(const char *path, mt_err *e)
     return MT_OK;
 }
 
-mt_status mt_remove_folder(const char *path, mt_err *e)
+static mt_status remove_files(DIR *d, const char *path, const char *first, mt_err *e)
 {
-    DIR *d = opendir(path);
-    if (!d) {
-        MT_REQUIRE(errno == ENOENT, e, MT_IO, "cannot open the folder '%s': %s", path, strerror(errno));
-        return MT_OK;
+    if (first && !unlinkat(dirfd(d), first, 0)) MT_TRY(mt_sync_folder(path, e));
+    for (struct dirent *f; (f = readdir(d));) {
+        if (!strcmp(f->d_name, ".") || !strcmp(f->d_name, "..")) continue;
+        MT_REQUIRE(!unlinkat(dirfd(d), f->d_name, 0) || errno == ENOENT, e, MT_IO,
+                   "cannot remove '%s/%s': %s", path, f->d_name, strerror(errno));
     }
-    for (struct dirent *f; (f = readdir(d));)
-        if (strcmp(f->d_name, ".") && strcmp(f->d_name, "..")) unlinkat(dirfd(d), f->d_name, 0);
+    return MT_OK;
+}
+
+mt_status mt_remove_folder(const char *path, const char *first, mt_err *e)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT) return MT_OK;
+    DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!d) {
+        mt_err_set(e, MT_IO, "cannot open the folder '%s': %s", path, strerror(errno));
+        if (fd >= 0) close(fd);
+        return e->code;
+    }
+    mt_status st = remove_files(d, path, first, e);
     closedir(d);
+    MT_TRY(st);
     MT_REQUIRE(!rmdir(path), e, MT_IO, "cannot remove the folder '%s': %s", path, strerror(errno));
     return MT_OK;
 }

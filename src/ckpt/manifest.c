@@ -1,13 +1,18 @@
 #include "ckpt/manifest.h"
 
-#include <cjson/cJSON.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "ckpt/file.h"
+#include "ckpt/json.h"
+
+/* The file ends with its own checksum: 16 digits, and this. All bytes before the digits are what it is of. */
+static const char tail[] = "\"}\n";
+enum { DIGITS = 16, TAIL = 3 };
 
 mt_status mt_manifest_add(struct mt_manifest *m, const char *name, int64_t bytes, uint64_t xxh3, mt_err *e)
 {
@@ -19,91 +24,127 @@ mt_status mt_manifest_add(struct mt_manifest *m, const char *name, int64_t bytes
     return MT_OK;
 }
 
+const struct mt_manifest_file *mt_manifest_find(const struct mt_manifest *m, const char *name)
+{
+    for (int64_t i = 0; i < m->n; i++)
+        if (!strcmp(m->file[i].name, name)) return &m->file[i];
+    return NULL;
+}
+
 void mt_manifest_release(struct mt_manifest *m)
 {
     free(m->file);
     *m = (struct mt_manifest){0};
 }
 
-static mt_status put(struct mt_out *o, const struct mt_manifest *m, mt_err *e)
+/* ---- writing ---- */
+static mt_status text_of(const struct mt_manifest *m, char **text, size_t *bytes, mt_err *e)
 {
-    char line[320];
-    int n = snprintf(line, sizeof line, "{\"format\": \"moetitan checkpoint\", \"version\": 1, \"step\": %" PRId64 ", \"tokens\": %" PRId64
-                     ", \"world\": %d, \"files\": [", m->meta.step, m->meta.tokens, m->world);
-    MT_TRY(mt_out_write(o, line, n, e));
-    for (int64_t i = 0; i < m->n; i++) {
-        n = snprintf(line, sizeof line, "%s\n  {\"name\": \"%s\", \"bytes\": %" PRId64 ", \"xxh3\": \"%016" PRIx64 "\"}", i ? "," : "",
-                     m->file[i].name, m->file[i].bytes, m->file[i].xxh3);
-        MT_TRY(mt_out_write(o, line, n, e));
-    }
-    return mt_out_write(o, "\n]}\n", 4, e);
+    FILE *f = open_memstream(text, bytes);
+    MT_REQUIRE(f, e, MT_IO, "no memory for a manifest of %" PRId64 " files", m->n);
+    fprintf(f,
+            "{\"format\": \"moetitan checkpoint\", \"version\": 1, \"step\": %" PRId64
+            ", \"tokens\": %" PRId64 ", \"world\": %d, \"files\": [",
+            m->meta.step, m->meta.tokens, m->world);
+    for (int64_t i = 0; i < m->n; i++)
+        fprintf(f, "%s\n  {\"name\": \"%s\", \"bytes\": %" PRId64 ", \"xxh3\": \"%016" PRIx64 "\"}",
+                i ? "," : "", m->file[i].name, m->file[i].bytes, m->file[i].xxh3);
+    fprintf(f, "\n], \"xxh3\": \"");
+    if (!fflush(f)) fprintf(f, "%016" PRIx64 "%s", mt_xxh3(*text, (int64_t)*bytes), tail);
+    bool ok = !ferror(f);
+    MT_REQUIRE(!fclose(f) && ok, e, MT_IO, "no memory for a manifest of %" PRId64 " files", m->n);
+    return MT_OK;
 }
 
 mt_status mt_manifest_write(const struct mt_manifest *m, const char *folder, mt_err *e)
 {
-    char tmp[MT_CKPT_PATH + 32], path[MT_CKPT_PATH + 32];
-    struct mt_out o;
+    char tmp[MT_CKPT_PATH + 32], path[MT_CKPT_PATH + 32], *text = NULL;
+    size_t bytes = 0;
     uint64_t sum;
     snprintf(tmp, sizeof tmp, "%s/manifest.json.tmp", folder);
     snprintf(path, sizeof path, "%s/manifest.json", folder);
-    MT_TRY(mt_sync_folder(folder, e)); /* every file's name is on the disk before the manifest says so */
-    MT_TRY(mt_out_open(&o, tmp, e));
-    mt_status st = put(&o, m, e);
-    if (st != MT_OK) {
-        mt_out_abandon(&o);
-        return st;
+    mt_status st = text_of(m, &text, &bytes, e);
+    if (st == MT_OK)
+        st = mt_sync_folder(folder, e); /* every file's name is on the disk before the manifest says so */
+    if (st == MT_OK) st = mt_write_file(tmp, text, (int64_t)bytes, &sum, e);
+    free(text);
+    MT_TRY(st);
+    if (rename(tmp, path)) {
+        mt_err_set(e, MT_IO, "cannot rename '%s': %s", tmp, strerror(errno));
+        unlink(tmp);
+        return e->code;
     }
-    MT_TRY(mt_out_close(&o, &sum, e));
-    MT_REQUIRE(!rename(tmp, path), e, MT_IO, "cannot rename '%s': %s", tmp, strerror(errno));
     return mt_sync_folder(folder, e);
 }
 
-static bool number(const cJSON *o, const char *key, int64_t *out)
+/* ---- reading ---- */
+static bool count(const cJSON *o, const char *key, int64_t *out)
 {
-    const cJSON *j = cJSON_GetObjectItemCaseSensitive(o, key);
-    if (!cJSON_IsNumber(j) || !(j->valuedouble >= 0) || j->valuedouble > 9007199254740992.0) return false;
-    *out = (int64_t)j->valuedouble;
-    return (double)*out == j->valuedouble;
+    return mt_json_count(cJSON_GetObjectItemCaseSensitive(o, key), out);
 }
 
 static bool file_of(const cJSON *j, struct mt_manifest_file *f)
 {
-    const cJSON *name = cJSON_GetObjectItemCaseSensitive(j, "name"), *sum = cJSON_GetObjectItemCaseSensitive(j, "xxh3");
-    char *end;
-    if (!cJSON_IsString(name) || !cJSON_IsString(sum) || !number(j, "bytes", &f->bytes)) return false;
+    const cJSON *name = cJSON_GetObjectItemCaseSensitive(j, "name");
+    if (!cJSON_IsString(name) || !count(j, "bytes", &f->bytes)) return false;
     size_t n = strlen(name->valuestring);
-    if (!n || n >= sizeof f->name || strchr(name->valuestring, '/') || name->valuestring[0] == '.') return false;
+    /* A plain name: nothing outside the folder, nothing hidden, nothing that a terminal obeys. */
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+    if (!n || n >= sizeof f->name || strspn(name->valuestring, plain) != n || name->valuestring[0] == '.')
+        return false;
     memcpy(f->name, name->valuestring, n + 1);
-    f->xxh3 = strtoull(sum->valuestring, &end, 16);
-    return strlen(sum->valuestring) == 16 && !*end;
+    return mt_json_hash(cJSON_GetObjectItemCaseSensitive(j, "xxh3"), &f->xxh3);
 }
 
-static mt_status read_object(struct mt_manifest *m, const cJSON *o, const char *name, mt_err *e)
+static mt_status read_files(struct mt_manifest *m, const cJSON *files, const char *name, mt_err *e)
 {
-    const cJSON *format = cJSON_GetObjectItemCaseSensitive(o, "format"), *files = cJSON_GetObjectItemCaseSensitive(o, "files"), *j;
-    int64_t version, world;
-    MT_REQUIRE(cJSON_IsString(format) && !strcmp(format->valuestring, "moetitan checkpoint") && number(o, "version", &version) && version == 1, e,
-               MT_CKPT, "'%s' is no manifest of a moetitan checkpoint, version 1", name);
-    MT_REQUIRE(number(o, "step", &m->meta.step) && number(o, "tokens", &m->meta.tokens) && number(o, "world", &world) && world >= 1 && world < 1 << 24, e,
-               MT_CKPT, "'%s': step, tokens or world is missing or no count", name);
-    m->world = (int)world;
-    int count = cJSON_GetArraySize(files);
-    MT_REQUIRE(cJSON_IsArray(files) && count > 0 && count <= MT_MANIFEST_FILES, e, MT_CKPT, "'%s': the list of files is missing", name);
-    m->file = calloc((size_t)count, sizeof *m->file);
-    MT_REQUIRE(m->file, e, MT_IO, "no memory for a manifest of %d files", count);
+    const cJSON *j;
+    int n = cJSON_GetArraySize(files);
+    MT_REQUIRE(cJSON_IsArray(files) && n > 0 && n <= MT_MANIFEST_FILES, e, MT_CKPT,
+               "'%s': the list of files is missing", name);
+    m->file = calloc((size_t)n, sizeof *m->file);
+    MT_REQUIRE(m->file, e, MT_IO, "no memory for a manifest of %d files", n);
     cJSON_ArrayForEach(j, files)
     {
-        MT_REQUIRE(file_of(j, &m->file[m->n]), e, MT_CKPT, "'%s': entry %lld of the files has no valid name, bytes and xxh3", name, (long long)m->n);
+        MT_REQUIRE(file_of(j, &m->file[m->n]), e, MT_CKPT,
+                   "'%s': entry %" PRId64 " of the files has no valid name, bytes and xxh3", name, m->n);
         m->n++;
     }
     return MT_OK;
 }
 
-mt_status mt_manifest_parse(struct mt_manifest *m, const char *name, const char *text, int64_t bytes, mt_err *e)
+static mt_status read_object(struct mt_manifest *m, const cJSON *o, const char *name, mt_err *e)
+{
+    const cJSON *format = cJSON_GetObjectItemCaseSensitive(o, "format");
+    int64_t version, world;
+    MT_REQUIRE(cJSON_IsString(format) && !strcmp(format->valuestring, "moetitan checkpoint") &&
+                   count(o, "version", &version) && version == 1,
+               e, MT_CKPT, "'%s' is no manifest of a moetitan checkpoint, version 1", name);
+    MT_REQUIRE(count(o, "step", &m->meta.step) && count(o, "tokens", &m->meta.tokens) &&
+                   count(o, "world", &world) && world >= 1 && world < 1 << 24,
+               e, MT_CKPT, "'%s': step, tokens or world is missing or no count", name);
+    m->world = (int)world;
+    return read_files(m, cJSON_GetObjectItemCaseSensitive(o, "files"), name, e);
+}
+
+static mt_status check_own_sum(const cJSON *o, const char *name, const char *text, int64_t bytes, mt_err *e)
+{
+    uint64_t written, now = mt_xxh3(text, bytes > DIGITS + TAIL ? bytes - DIGITS - TAIL : 0);
+    MT_REQUIRE(mt_json_hash(cJSON_GetObjectItemCaseSensitive(o, "xxh3"), &written), e, MT_CKPT,
+               "'%s' does not end with a checksum of itself", name);
+    MT_REQUIRE(now == written && !memcmp(text + bytes - TAIL, tail, TAIL), e, MT_CKPT,
+               "'%s' is damaged: its checksum is %016" PRIx64 ", written was %016" PRIx64, name, now,
+               written);
+    return MT_OK;
+}
+
+mt_status mt_manifest_parse(struct mt_manifest *m, const char *name, const char *text, int64_t bytes,
+                            mt_err *e)
 {
     *m = (struct mt_manifest){0};
-    cJSON *o = bytes > 0 ? cJSON_ParseWithLength(text, (size_t)bytes) : NULL;
-    mt_status st = cJSON_IsObject(o) ? read_object(m, o, name, e) : mt_err_set(e, MT_CKPT, "'%s' is not a JSON object", name);
+    cJSON *o = mt_json_object(text, bytes);
+    mt_status st = o ? read_object(m, o, name, e) : mt_err_set(e, MT_CKPT, "'%s' is not a JSON object", name);
+    if (st == MT_OK) st = check_own_sum(o, name, text, bytes, e);
     cJSON_Delete(o);
     if (st != MT_OK) mt_manifest_release(m);
     return st;

@@ -1,4 +1,3 @@
-#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,49 +9,13 @@
 #include "ckpt/manifest.h"
 #include "ckpt/tensors.h"
 
-void mt_ckpt_folder(const char *run_dir, int64_t step, char path[MT_CKPT_PATH])
-{
-    snprintf(path, MT_CKPT_PATH, "%s/ckpt/step-%08" PRId64, run_dir, step);
-}
-
-static int ascending(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
-int mt_ckpt_list(const char *run_dir, int64_t *step, int max)
-{
-    char path[MT_CKPT_PATH];
-    int n = 0;
-    snprintf(path, sizeof path, "%s/ckpt", run_dir);
-    DIR *d = opendir(path);
-    if (!d) return 0;
-    for (struct dirent *f; (f = readdir(d)) && n < max;) {
-        char *end;
-        if (strncmp(f->d_name, "step-", 5)) continue;
-        step[n] = strtoll(f->d_name + 5, &end, 10);
-        if (!*end && end != f->d_name + 5) n++;
-    }
-    closedir(d);
-    qsort(step, (size_t)n, sizeof *step, ascending);
-    return n;
-}
-
-/* ---- saving ---- */
-static mt_status write_text(const char *folder, const char *name, const char *text, size_t bytes, struct mt_manifest *m, mt_err *e)
+static mt_status write_text(const char *folder, const char *name, const char *text, size_t bytes,
+                            struct mt_manifest *m, mt_err *e)
 {
     char path[MT_CKPT_PATH + 80];
-    struct mt_out o;
     uint64_t sum;
     snprintf(path, sizeof path, "%s/%s", folder, name);
-    MT_TRY(mt_out_open(&o, path, e));
-    mt_status st = mt_out_write(&o, text, (int64_t)bytes, e);
-    if (st != MT_OK) {
-        mt_out_abandon(&o);
-        return st;
-    }
-    MT_TRY(mt_out_close(&o, &sum, e));
+    MT_TRY(mt_write_file(path, text, (int64_t)bytes, &sum, e));
     return mt_manifest_add(m, name, (int64_t)bytes, sum, e);
 }
 
@@ -63,13 +26,16 @@ static mt_status write_config(const char *folder, const mt_config *cfg, struct m
     FILE *f = open_memstream(&text, &bytes);
     MT_REQUIRE(f, e, MT_IO, "no memory for the configuration's text");
     mt_config_dump(cfg, f);
-    fclose(f);
-    mt_status st = write_text(folder, "config.yaml", text, bytes, m, e);
+    bool ok = !ferror(f);
+    if (fclose(f)) ok = false;
+    mt_status st = ok ? write_text(folder, "config.yaml", text, bytes, m, e)
+                      : mt_err_set(e, MT_IO, "no memory for the configuration's text");
     free(text);
     return st;
 }
 
-static mt_status write_files(const char *folder, const struct mt_ckpt_items *items, const mt_config *cfg, struct mt_manifest *m, mt_err *e)
+static mt_status write_files(const char *folder, const struct mt_ckpt_items *items, const mt_config *cfg,
+                             struct mt_manifest *m, mt_err *e)
 {
     char path[MT_CKPT_PATH + 80], *sums = NULL;
     uint64_t sum = 0;
@@ -83,47 +49,95 @@ static mt_status write_files(const char *folder, const struct mt_ckpt_items *ite
     return st;
 }
 
-mt_status mt_ckpt_save(const char *run_dir, const struct mt_ckpt_items *items, const struct mt_ckpt_meta *meta, const mt_config *cfg, mt_err *e)
+static void aside_of(const char *folder, char path[MT_CKPT_PATH])
 {
-    char folder[MT_CKPT_PATH], parent[MT_CKPT_PATH];
-    struct mt_manifest m = {.meta = *meta, .world = 1};
-    mt_ckpt_folder(run_dir, meta->step, folder);
-    snprintf(parent, sizeof parent, "%s/ckpt", run_dir);
-    MT_TRY(mt_remove_folder(folder, e)); /* of an earlier save that was cut off, or of a step done again */
-    MT_TRY(mt_make_folders(folder, e));
-    mt_status st = write_files(folder, items, cfg, &m, e);
-    if (st == MT_OK) st = mt_sync_folder(parent, e);
-    if (st == MT_OK) st = mt_manifest_write(&m, folder, e);
-    mt_manifest_release(&m);
-    if (st != MT_OK) {
-        mt_err ignored = {0};
-        (void)!mt_remove_folder(folder, &ignored);
-        mt_err_while(e, "saving the checkpoint of step %" PRId64, meta->step);
+    snprintf(path, MT_CKPT_PATH, "%.*s.aside", MT_CKPT_PATH - 8, folder);
+}
+
+/* Renames a complete checkpoint to *.aside, where nothing reads it; removes an incomplete one. */
+static mt_status set_aside(const char *folder, bool *kept, mt_err *e)
+{
+    char manifest[MT_CKPT_PATH + 32], aside[MT_CKPT_PATH];
+    struct stat st;
+    snprintf(manifest, sizeof manifest, "%s/manifest.json", folder);
+    *kept = !stat(manifest, &st) || errno != ENOENT;
+    if (!*kept) return mt_remove_folder(folder, NULL, e);
+    aside_of(folder, aside);
+    MT_TRY(mt_remove_folder(aside, "manifest.json", e));
+    MT_REQUIRE(!rename(folder, aside), e, MT_IO, "cannot rename '%s' to '%s': %s", folder, aside,
+               strerror(errno));
+    return MT_OK;
+}
+
+static mt_status set_later_aside(const char *run_dir, int64_t than, mt_err *e)
+{
+    int64_t *step, n;
+    mt_status st = MT_OK;
+    MT_TRY(mt_ckpt_list(run_dir, &step, &n, e));
+    for (int64_t i = n - 1; i >= 0 && step[i] > than && st == MT_OK; i--) {
+        char folder[MT_CKPT_PATH];
+        bool kept;
+        mt_ckpt_folder(run_dir, step[i], folder);
+        st = set_aside(folder, &kept, e);
+        if (st == MT_OK && kept)
+            fprintf(stderr,
+                    "moetitan: '%s' is later than step %" PRId64
+                    ", which this run has reached: now %s.aside\n",
+                    folder, than, folder);
     }
+    free(step);
     return st;
 }
 
-static bool complete(const char *folder)
+static mt_status save(const char *folder, const struct mt_ckpt_items *items, const struct mt_ckpt_meta *meta,
+                      const mt_config *cfg, mt_err *e)
 {
-    char path[MT_CKPT_PATH + 32];
-    struct stat st;
-    snprintf(path, sizeof path, "%s/manifest.json", folder);
-    return !stat(path, &st);
+    struct mt_manifest m = {.meta = *meta, .world = 1};
+    mt_status st = mt_make_folders(folder, e);
+    if (st == MT_OK) st = write_files(folder, items, cfg, &m, e);
+    if (st == MT_OK) st = mt_manifest_write(&m, folder, e);
+    mt_manifest_release(&m);
+    return st;
 }
 
-mt_status mt_ckpt_prune(const char *run_dir, int64_t keep, mt_err *e)
+/* After a failure: as it was before, as far as the system lets us; the first message stays. */
+static void undo(const char *folder, bool replaced)
 {
-    enum { MOST = 4096 };
-    int64_t *step = malloc(MOST * sizeof *step), good = 0;
-    char folder[MT_CKPT_PATH];
-    mt_status st = MT_OK;
-    MT_REQUIRE(step, e, MT_IO, "no memory to list the checkpoints of '%s'", run_dir);
-    for (int i = mt_ckpt_list(run_dir, step, MOST) - 1; i >= 0 && st == MT_OK; i--) {
-        mt_ckpt_folder(run_dir, step[i], folder);
-        bool ok = complete(folder);
-        if (ok && good < keep) good++;
-        else if (good > 0) st = mt_remove_folder(folder, e); /* never before a complete one is kept */
+    char aside[MT_CKPT_PATH];
+    mt_err ignored = {0};
+    aside_of(folder, aside);
+    if (mt_remove_folder(folder, "manifest.json", &ignored) != MT_OK)
+        fprintf(stderr, "moetitan: %s\n", ignored.msg);
+    else if (replaced && rename(aside, folder))
+        fprintf(stderr, "moetitan: cannot rename '%s' back\n", aside);
+}
+
+/* What the new checkpoint makes void. It is complete, so that a failure here is told and no more. */
+static void tidy(const char *run_dir, int64_t step, const char *replaced)
+{
+    mt_err e = {0};
+    mt_status st = set_later_aside(run_dir, step, &e);
+    if (st == MT_OK && replaced) st = mt_remove_folder(replaced, "manifest.json", &e);
+    if (st != MT_OK) fprintf(stderr, "moetitan: after the checkpoint of step %" PRId64 ": %s\n", step, e.msg);
+}
+
+mt_status mt_ckpt_save(const char *run_dir, const struct mt_ckpt_items *items,
+                       const struct mt_ckpt_meta *meta, const mt_config *cfg, mt_err *e)
+{
+    char folder[MT_CKPT_PATH], aside[MT_CKPT_PATH];
+    bool replaces = false;
+    MT_REQUIRE(strlen(run_dir) + MT_CKPT_ROOM < MT_CKPT_PATH, e, MT_CONFIG, "run.dir is too long: '%.60s...'",
+               run_dir);
+    mt_ckpt_folder(run_dir, meta->step, folder);
+    aside_of(folder, aside);
+    mt_status st = set_aside(folder, &replaces, e);
+    if (st == MT_OK) {
+        st = save(folder, items, meta, cfg, e);
+        if (st != MT_OK) undo(folder, replaces);
     }
-    free(step);
+    if (st == MT_OK)
+        tidy(run_dir, meta->step, replaces ? aside : NULL);
+    else
+        mt_err_while(e, "saving the checkpoint of step %" PRId64, meta->step);
     return st;
 }

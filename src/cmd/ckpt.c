@@ -1,48 +1,143 @@
+#include "ckpt/ckpt.h"
+
+#include <errno.h>
+#include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "ckpt/ckpt.h"
+#include "ckpt/manifest.h"
 #include "ckpt/tensors.h"
+#include "cmd/ckpt_diff.h"
 #include "cmd/cmd.h"
 
-static mt_status list(const char *run, mt_err *e)
+static const char usage[] =
+    "usage: moetitan ckpt ls [--verify] RUN_DIR | show CHECKPOINT | verify CHECKPOINT | "
+    "diff CHECKPOINT CHECKPOINT | prune RUN_DIR --keep N";
+
+struct request {
+    char *const *arg; /* what is not an option */
+    bool verify;
+    int64_t keep; /* 0: not given */
+};
+
+/* The steps of a run that has some. */
+static mt_status steps_of(const char *run, int64_t **step, int64_t *n, mt_err *e)
 {
-    enum { MOST = 4096 };
-    int64_t step[MOST];
-    int n = mt_ckpt_list(run, step, MOST);
-    MT_REQUIRE(n, e, MT_CKPT, "'%s/ckpt' holds no checkpoint; give the run's folder", run);
-    for (int i = 0; i < n; i++) {
+    MT_TRY(mt_ckpt_list(run, step, n, e));
+    MT_REQUIRE(*n, e, MT_CKPT, "'%s/ckpt' holds no checkpoint; give the run's folder", run);
+    return MT_OK;
+}
+
+static bool list_one(const char *path, bool verify)
+{
+    struct mt_ckpt_meta meta;
+    int64_t bytes;
+    mt_err why = {0};
+    mt_status st = mt_ckpt_look(path, &meta, &bytes, &why);
+    if (st == MT_OK && verify) st = mt_ckpt_verify(path, &meta, &why);
+    if (st == MT_OK)
+        printf("%s  step %" PRId64 "  %" PRId64 " tokens  %.1f MiB  %s\n", path, meta.step, meta.tokens,
+               (double)bytes / (1 << 20), verify ? "valid" : "complete");
+    else
+        printf("%s  NOT VALID: %s\n", path, why.msg);
+    return st == MT_OK;
+}
+
+static mt_status list(const struct request *q, mt_err *e)
+{
+    int64_t *step, n, bad = 0;
+    MT_TRY(steps_of(q->arg[0], &step, &n, e));
+    for (int64_t i = 0; i < n; i++) {
+        char path[MT_CKPT_PATH];
+        mt_ckpt_folder(q->arg[0], step[i], path);
+        bad += !list_one(path, q->verify);
+    }
+    free(step);
+    MT_REQUIRE(!bad || !q->verify, e, MT_CKPT, "%" PRId64 " of %" PRId64 " checkpoints are not valid", bad,
+               n);
+    return MT_OK;
+}
+
+static mt_status show(const struct request *q, mt_err *e)
+{
+    struct mt_ckpt_meta meta;
+    struct mt_manifest m;
+    struct mt_tensors t;
+    char file[MT_CKPT_PATH + 64];
+    int64_t bytes, elements = 0;
+    MT_TRY(mt_ckpt_look(q->arg[0], &meta, &bytes, e));
+    snprintf(file, sizeof file, "%s/rank-00000.safetensors", q->arg[0]);
+    MT_TRY(mt_tensors_open(&t, file, e));
+    for (int64_t i = 0; i < t.n; i++)
+        if (strncmp(t.entry[i].name, "optim.", 6)) elements += (t.entry[i].end - t.entry[i].begin) / 4;
+    printf("%s\n  step     %" PRId64 "\n  tokens   %" PRId64 "\n  tensors  %" PRId64
+           ", of them parameters and router biases: %" PRId64 " numbers\n",
+           q->arg[0], meta.step, meta.tokens, t.n, elements);
+    mt_tensors_close(&t);
+    MT_TRY(mt_manifest_read(&m, q->arg[0], e));
+    for (int64_t i = 0; i < m.n; i++)
+        printf("  file     %-24s %12" PRId64 " bytes  %016" PRIx64 "\n", m.file[i].name, m.file[i].bytes,
+               m.file[i].xxh3);
+    mt_manifest_release(&m);
+    return MT_OK;
+}
+
+static mt_status verify(const struct request *q, mt_err *e)
+{
+    struct mt_ckpt_meta meta;
+    MT_TRY(mt_ckpt_verify(q->arg[0], &meta, e));
+    printf("%s: valid, step %" PRId64 "\n", q->arg[0], meta.step);
+    return MT_OK;
+}
+
+static mt_status diff(const struct request *q, mt_err *e)
+{
+    return mt_ckpt_diff(q->arg[0], q->arg[1], e);
+}
+
+/* A person who prunes relies on what is kept: all of it is verified first. */
+static mt_status check_kept(const char *run, const int64_t *step, int64_t n, int64_t keep, mt_err *e)
+{
+    for (int64_t i = n - 1, good = 0; i >= 0 && good < keep; i--) {
         char path[MT_CKPT_PATH];
         struct mt_ckpt_meta meta;
+        int64_t bytes;
         mt_err why = {0};
         mt_ckpt_folder(run, step[i], path);
-        if (mt_ckpt_verify(path, &meta, &why) == MT_OK) printf("%s  step %" PRId64 "  %" PRId64 " tokens  valid\n", path, meta.step, meta.tokens);
-        else printf("%s  NOT VALID: %s\n", path, why.msg);
+        if (mt_ckpt_look(path, &meta, &bytes, &why) != MT_OK) continue;
+        mt_status st = mt_ckpt_verify(path, &meta, e);
+        if (st != MT_OK)
+            mt_err_while(e, "nothing was removed, as a checkpoint to be kept is damaged; remove it first");
+        MT_TRY(st);
+        good++;
     }
     return MT_OK;
 }
 
-static mt_status show(const char *path, mt_err *e)
+static mt_status prune(const struct request *q, mt_err *e)
 {
-    struct mt_ckpt_meta meta;
-    struct mt_tensors t;
-    char file[MT_CKPT_PATH + 64];
-    MT_TRY(mt_ckpt_verify(path, &meta, e));
-    snprintf(file, sizeof file, "%s/rank-00000.safetensors", path);
-    mt_status st = mt_tensors_open(&t, file, e);
-    if (st == MT_OK)
-        printf("%s\n  step    %" PRId64 "\n  tokens  %" PRId64 "\n  tensors %" PRId64 "\n  bytes   %" PRId64 "\n", path, meta.step, meta.tokens,
-               mt_tensors_count(&t), t.file.bytes);
-    mt_tensors_close(&t);
-    return st;
+    int64_t *step, n, before;
+    MT_REQUIRE(q->keep, e, MT_CONFIG, "ckpt prune: say how many to keep: --keep N");
+    MT_TRY(steps_of(q->arg[0], &step, &before, e));
+    mt_status st = check_kept(q->arg[0], step, before, q->keep, e);
+    free(step);
+    MT_TRY(st);
+    MT_TRY(mt_ckpt_prune(q->arg[0], q->keep, e));
+    MT_TRY(mt_ckpt_list(q->arg[0], &step, &n, e));
+    free(step);
+    printf("%" PRId64 " removed, %" PRId64 " left\n", before - n, n);
+    return MT_OK;
 }
 
-static mt_status verify(const char *path, mt_err *e)
+static mt_status read_keep(const char *text, int64_t *keep, mt_err *e)
 {
-    struct mt_ckpt_meta meta;
-    MT_TRY(mt_ckpt_verify(path, &meta, e));
-    printf("%s: valid, step %" PRId64 "\n", path, meta.step);
+    char *end;
+    errno = 0;
+    *keep = strtoll(text, &end, 10);
+    MT_REQUIRE(!errno && end != text && !*end && *keep >= 1, e, MT_CONFIG,
+               "ckpt prune: --keep '%.40s' is not a whole number of 1 or more", text);
     return MT_OK;
 }
 
@@ -50,9 +145,32 @@ mt_status mt_cmd_ckpt(int argc, char **argv, mt_err *e)
 {
     static const struct {
         const char *name;
-        mt_status (*run)(const char *, mt_err *);
-    } verb[] = {{"ls", list}, {"show", show}, {"verify", verify}};
-    for (int i = 0; i < 3 && argc == 3; i++)
-        if (!strcmp(argv[1], verb[i].name)) return verb[i].run(argv[2], e);
-    MT_FAIL(e, MT_CONFIG, "usage: moetitan ckpt ls RUN_DIR | show CHECKPOINT | verify CHECKPOINT");
+        mt_status (*run)(const struct request *, mt_err *);
+        int args;
+        char option; /* the one it takes */
+    } verb[] = {{"ls", list, 1, 'v'},
+                {"show", show, 1, 0},
+                {"verify", verify, 1, 0},
+                {"diff", diff, 2, 0},
+                {"prune", prune, 1, 'k'}};
+    static const struct option option[] = {
+        {"verify", 0, NULL, 'v'}, {"keep", 1, NULL, 'k'}, {NULL, 0, NULL, 0}};
+    struct request q = {0};
+    size_t v = 0;
+    while (argc > 1 && v < sizeof verb / sizeof *verb && strcmp(argv[1], verb[v].name)) v++;
+    MT_REQUIRE(argc > 1 && v < sizeof verb / sizeof *verb, e, MT_CONFIG, "%s", usage);
+    opterr = 0;
+    for (int o; (o = getopt_long(argc - 1, argv + 1, "", option, NULL)) != -1;) {
+        MT_REQUIRE(o == verb[v].option, e, MT_CONFIG, "%s", usage);
+        if (o == 'v')
+            q.verify = true;
+        else
+            MT_TRY(read_keep(optarg, &q.keep, e));
+    }
+    MT_REQUIRE(argc - 1 - optind == verb[v].args, e, MT_CONFIG, "%s", usage);
+    q.arg = argv + 1 + optind;
+    for (int i = 0; i < verb[v].args; i++)
+        MT_REQUIRE(strlen(q.arg[i]) + MT_CKPT_ROOM < MT_CKPT_PATH, e, MT_CONFIG,
+                   "ckpt: the path is too long: '%.60s...'", q.arg[i]);
+    return verb[v].run(&q, e);
 }

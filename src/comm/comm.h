@@ -4,9 +4,8 @@
  * in the ranks' tables (mt_ctx.group), which the `comm` scalar of a collective indexes (mesh/mesh.h). */
 #ifndef MT_COMM_COMM_H
 #define MT_COMM_COMM_H
-#include "base/status.h"
+#include "comm/job.h"
 #include "device/device.h"
-#include "device/group.h"
 
 struct mt_comm {
     struct mt_group **group; /* owned */
@@ -20,6 +19,10 @@ typedef int mt_comm_members(const void *arg, int id, int rank, int *out);
  * rank, as `members` says (NULL: one, the world). IO: no memory. */
 MT_MUST_USE mt_status mt_comm_open_threads(struct mt_comm *c, struct mt_ctx *const ctxs[], int n, int n_groups, mt_comm_members *members,
                                            const void *arg, mt_err *e);
-/* After the executor of its ranks is closed. */
+/* The same for a job: of one process by threads; of several, ctxs is this one's rank, and the groups' wires are the job's.
+ * All processes call it together. */
+MT_MUST_USE mt_status mt_comm_open(struct mt_comm *c, const struct mt_job *job, struct mt_ctx *const ctxs[], int n_groups,
+                                   mt_comm_members *members, const void *arg, mt_err *e);
+/* After the executor of its ranks is closed; before the job is. */
 void mt_comm_close(struct mt_comm *c);
 #endif

@@ -18,6 +18,7 @@
     C(MT_MUON_SCALE_MATCH_RMS_ADAMW, "match_rms_adamw") \
     C(MT_MUON_SCALE_ORIGINAL, "original")               \
     C(MT_MUON_SCALE_SPECTRAL, "spectral")
+#define MT_CHOICES_muon_dense(C) C(MT_MUON_DENSE_EXCHANGE, "exchange") C(MT_MUON_DENSE_GATHER, "gather")
 #define MT_CHOICES_data_mode(C) C(MT_DATA_MODE_WINDOWS, "windows") C(MT_DATA_MODE_PACKED, "packed")
 #define MT_CHOICES_device_type(C) \
     C(MT_DEVICE_TYPE_AUTO, "auto") C(MT_DEVICE_TYPE_CPU, "cpu") C(MT_DEVICE_TYPE_CUDA, "cuda")
@@ -37,7 +38,7 @@
 /* The sets whose enum is defined here. */
 #define MT_CHOICE_SETS(S) \
     S(score)              \
-    S(optimizer) S(decay) S(coefficients) S(muon_scale) S(data_mode) S(device_type) S(device_isa) S(resume)
+    S(optimizer) S(decay) S(coefficients) S(muon_scale) S(muon_dense) S(data_mode) S(device_type) S(device_isa) S(resume)
 
 #define MT_CHOICE_ENUMERATOR(name, text) name,
 #define MT_CHOICE_ENUM(set) \

@@ -55,7 +55,7 @@ struct mt_ctx {
     const struct mt_ledger *ledger;
     char *arena[MT_N_ARENAS];             /* borrowed; NULL on sim */
     struct mt_group *group[MT_MAX_GROUPS]; /* rendezvous of the communicators (device/group.h); borrowed */
-    const struct mt_cut *cut;              /* tables that gather_cut and scatter_cut name; borrowed */
+    const struct mt_cut *cut;              /* tables that gather_cut and its like name; borrowed */
     struct mt_recording *recording;       /* NULL: not recording; borrowed */
     void *exec;                           /* the cpu executor's part of this rank */
     mt_err err;                           /* sticky: the first operation that failed */

@@ -24,9 +24,19 @@ mt_status mt_group_open(struct mt_group **group, const int *ranks, int n, mt_err
     return MT_OK;
 }
 
+mt_status mt_group_carry(struct mt_group *g, struct mt_wire *wire, mt_err *e)
+{
+    g->wire = wire;
+    g->move = calloc((size_t)g->n * MT_N_STREAMS, sizeof *g->move);
+    MT_REQUIRE(g->move, e, MT_IO, "opening a group of %d ranks: out of memory", g->n);
+    return MT_OK;
+}
+
 void mt_group_close(struct mt_group *g)
 {
     if (!g) return;
+    if (g->wire) g->wire->close(g->wire);
+    free(g->move);
     for (int s = 0; s < MT_N_STREAMS; s++) {
         free(g->meet[s].at);
         free(g->meet[s].src);

@@ -92,9 +92,9 @@ extern const struct mt_op_info mt_op_info[MT_N_OPS];
 #define MT_SCALAR_F double
 #define MT_SCALAR_MEMBER(kind, name) MT_SCALAR_##kind name
 #define OP(name, kind, args, scalars, flops, bytes)                                  \
-    struct __attribute__((may_alias)) mt_args_##name { MT_MEMBERS(MT_ARG_MEMBER, MT_LIST args) };               \
-    struct __attribute__((may_alias)) mt_scalars_##name { MT_MEMBERS(MT_SCALAR_MEMBER, MT_LIST scalars) };
-#define OP0(name, kind, args, flops, bytes) struct __attribute__((may_alias)) mt_args_##name { MT_MEMBERS(MT_ARG_MEMBER, MT_LIST args) };
+    struct MT_ALIAS mt_args_##name { MT_MEMBERS(MT_ARG_MEMBER, MT_LIST args) };               \
+    struct MT_ALIAS mt_scalars_##name { MT_MEMBERS(MT_SCALAR_MEMBER, MT_LIST scalars) };
+#define OP0(name, kind, args, flops, bytes) struct MT_ALIAS mt_args_##name { MT_MEMBERS(MT_ARG_MEMBER, MT_LIST args) };
 #include "device/op.def"
 #undef OP
 #undef OP0

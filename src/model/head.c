@@ -75,5 +75,6 @@ void mt_head_logits(struct mt_rank *r, mt_view x, int64_t token)
     const struct mt_model *m = r->m;
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
     mt_rmsnorm_fwd(s, m->hn, m->rstdf, x, m->w[MT_FORWARD].norm, m->opt.eps);
+    mt_fresh(s, m->chunk_logits); /* one row of it is written */
     mt_logits_fwd(s, mt_view_part(m->chunk_logits, 0, 1), mt_view_part(m->hn, token, 1), head_weights(r, MT_FORWARD));
 }

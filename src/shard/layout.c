@@ -47,6 +47,14 @@ static void cut_at(const struct mt_store *s, int bucket, int64_t want, int64_t *
     if (!b->work_bytes) *bytes = 4 * *elements;
 }
 
+/* First expert of piece k. Experts of a layer that the group does not divide make pieces of two sizes: rank k has in each
+ * layer what rank k + 1 had in the one before, so over any number of layers the ranks' sums differ by one expert at most. */
+static int64_t expert_edge(const struct mt_store *s, const struct mt_bucket *b, int64_t k)
+{
+    int64_t turn = s->unit[b->unit].layer;
+    return (turn + k) * b->n / b->members - turn * b->n / b->members;
+}
+
 static void cut_bucket(struct mt_store *s, int i)
 {
     struct mt_bucket *b = &s->bucket[i];
@@ -57,7 +65,7 @@ static void cut_bucket(struct mt_store *s, int i)
     MT_ASSERT(b->edge && b->work_edge && bytes);
     for (int64_t k = 1; k <= n; k++) {
         if (s->unit[b->unit].experts) {
-            int64_t experts = b->n * k / n;
+            int64_t experts = expert_edge(s, b, k);
             b->edge[k] = experts * b->elements;
             b->work_edge[k] = experts * unit_bytes;
         } else if (k < n) cut_at(s, i, b->elements * k / n, &b->edge[k], &b->work_edge[k]);

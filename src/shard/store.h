@@ -10,7 +10,8 @@
  * one range of each. Experts of a layer lie one after another, each with all its matrices: whole experts are owned.
  *
  * A bucket is cut over its group: dense ones flat, at panels, rows or elements, over the ranks of a replica; experts at whole
- * experts over the ranks of their slot. A group of one has no gathered copy: operations read the shard itself. */
+ * experts over the ranks of their slot, and where those do not divide, the larger pieces go round from layer to layer. A
+ * group of one has no gathered copy: operations read the shard itself. */
 #ifndef MT_SHARD_STORE_H
 #define MT_SHARD_STORE_H
 #include <stdint.h>
@@ -80,7 +81,7 @@ void mt_store_release(struct mt_store *s);
 int mt_store_add_unit(struct mt_store *s, int layer, int64_t n_experts);
 int mt_store_add_matrix(struct mt_store *s, int kind, int layer, enum mt_form form, int64_t cols);
 int mt_store_add_tensor(struct mt_store *s, int kind, int layer, int64_t rows, double init_std);
-/* A cut of n pieces for gather_cut and scatter_cut; at[n + 1], bytes, is copied. Returns its index. */
+/* A cut of n pieces for gather_cut and its like; at[n + 1], bytes, is copied. Returns its index. */
 int mt_store_add_cut(struct mt_store *s, int64_t n, const int64_t *at);
 /* After the last tensor and the assignment of optimizers: offsets, cuts, and the rows in the ledger (device arena). Rows are
  * sized for the largest piece, so the ledger is the same on all ranks. `inference`: only what a forward pass reads. */
@@ -111,6 +112,9 @@ mt_view mt_store_full(const struct mt_store *s, int bucket, enum mt_pass pass); 
 mt_view mt_store_full_grad(const struct mt_store *s, int bucket);                   /* [elements] f32 */
 mt_view mt_store_staging(const struct mt_store *s, int bucket);                     /* [members, elements of the piece], ld = largest piece */
 mt_view mt_store_staging_bytes(const struct mt_store *s, int bucket);               /* the whole row */
+
+/* Of everything above that all ranks must have alike: units, buckets, dtypes, orders, cuts. */
+uint64_t mt_store_hash(const struct mt_store *s);
 
 int64_t mt_store_expert(const struct mt_store *s, int64_t part); /* global id of a part of this rank's slot */
 #endif

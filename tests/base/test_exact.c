@@ -68,7 +68,8 @@ static double reference(const float *x, int64_t n)
 
 enum { MAX_N = 5000 };
 
-/* kinds: 0 any finite f32, 1 denormals too, 2 like gradients, 3 a wide range in every block, 4 bf16 values, 5 tiny */
+/* kinds: 0 any finite f32, 1 denormals too, 2 like gradients, 3 a wide range in every block, 4 bf16 values, 5
+ * tiny */
 static float make(int kind, uint64_t *s)
 {
     uint64_t r = next(s);

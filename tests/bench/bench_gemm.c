@@ -1,11 +1,11 @@
-/* Speed of the CPU products on one thread: GFLOP/s, share of the measured peak of the instruction set, and ratio to
- * oneDNN on the same shapes, in turns within one run.
+/* Speed of the CPU products on one thread: GFLOP/s, share of the measured peak of the instruction set, and
+ * ratio to oneDNN on the same shapes, in turns within one run.
  *
  *   bench_gemm [isa]      isa as in mt_isa_name, default auto; oneDNN is held to the same instruction set
  *
- * Weights are packed beforehand on both sides, oneDNN's primitives are made beforehand. Time is the
- * thread's own; a sample during which it was pre-empted is thrown away. Share and ratio are medians over samples taken side by side, since the clock
- * of a shared machine moves. */
+ * Weights are packed beforehand on both sides, oneDNN's primitives are made beforehand. Time is the thread's
+ * own; a sample during which it was pre-empted is thrown away. Share and ratio are medians over samples taken
+ * side by side, since the clock of a shared machine moves. */
 #include "device/cpu/gemm.h"
 
 #include <dnnl.h>
@@ -56,8 +56,10 @@ static void *random_area(mt_dtype t, int64_t count)
     for (int64_t i = 0; i < count; i++) {
         seed = seed * 1664525u + 1013904223u;
         float x = (float)(int32_t)seed * 0x1p-31f;
-        if (t == MT_F32) ((float *)p)[i] = x;
-        else ((mt_bf16 *)p)[i] = mt_bf16_of(x);
+        if (t == MT_F32)
+            ((float *)p)[i] = x;
+        else
+            ((mt_bf16 *)p)[i] = mt_bf16_of(x);
     }
     return p;
 }
@@ -169,11 +171,13 @@ static void hold_dnnl(enum mt_isa isa)
     must(dnnl_stream_create(&stream, engine, dnnl_stream_default_flags), "opening a stream");
 }
 
-/* C[m][n] = A[m][k] W[n][k]^T, with W in the layout the library likes best. False if it has no such product. */
-static bool product_make(struct product *p, mt_dtype t, void *c, mt_dtype c_dtype, void *a, void *w, int64_t m, int64_t n,
-                         int64_t k)
+/* C[m][n] = A[m][k] W[n][k]^T, with W in the layout the library likes best. False if it has no such product.
+ * */
+static bool product_make(struct product *p, mt_dtype t, void *c, mt_dtype c_dtype, void *a, void *w,
+                         int64_t m, int64_t n, int64_t k)
 {
-    dnnl_data_type_t type = t == MT_F32 ? dnnl_f32 : dnnl_bf16, out = c_dtype == MT_F32 ? dnnl_f32 : dnnl_bf16;
+    dnnl_data_type_t type = t == MT_F32 ? dnnl_f32 : dnnl_bf16,
+                     out = c_dtype == MT_F32 ? dnnl_f32 : dnnl_bf16;
     dnnl_dims_t a_dims = {m, k}, w_dims = {k, n}, c_dims = {m, n};
     dnnl_memory_desc_t a_desc, w_plain, w_any, c_desc;
     must(dnnl_memory_desc_init_by_tag(&a_desc, 2, a_dims, type, dnnl_ab), "describing A");
@@ -193,7 +197,8 @@ static bool product_make(struct product *p, mt_dtype t, void *c, mt_dtype c_dtyp
     must(dnnl_memory_create(&p->weights, w_packed, engine, DNNL_MEMORY_ALLOCATE), "packed W");
     dnnl_primitive_desc_t reorder;
     dnnl_primitive_t pack;
-    must(dnnl_reorder_primitive_desc_create(&reorder, &w_plain, engine, w_packed, engine, NULL), "describing packing");
+    must(dnnl_reorder_primitive_desc_create(&reorder, &w_plain, engine, w_packed, engine, NULL),
+         "describing packing");
     must(dnnl_primitive_create(&pack, reorder), "packing");
     dnnl_exec_arg_t args[] = {{DNNL_ARG_FROM, plain}, {DNNL_ARG_TO, p->weights}};
     must(dnnl_primitive_execute(pack, stream, 2, args), "packing");
@@ -237,8 +242,10 @@ static double call(struct row *r, enum contestant who)
     if (who == PEAK) return peak_of(r->g)();
     if (who == DNNL)
         for (int i = 0; i < r->products; i++) product_run(&r->product[i]);
-    else if (r->is_tn) r->g->mul_tn(&r->tn, 0, 1, r->scratch);
-    else r->g->mul(&r->mul, 0, 1, r->scratch);
+    else if (r->is_tn)
+        r->g->mul_tn(&r->tn, 0, 1, r->scratch);
+    else
+        r->g->mul(&r->mul, 0, 1, r->scratch);
     return r->gflop;
 }
 
@@ -254,7 +261,8 @@ static double median(double *x, int n)
     return x[n / 2];
 }
 
-/* GFLOP/s of the thread's own time over one sample; *clean turns false if the thread was pre-empted meanwhile. */
+/* GFLOP/s of the thread's own time over one sample; *clean turns false if the thread was pre-empted
+ * meanwhile. */
 static double sample(struct row *r, enum contestant who, int repeat, bool *clean)
 {
     long before = preemptions();
@@ -287,7 +295,8 @@ static void measure(struct row *r, const char *name)
     for (bool all = false; n < MOST_SAMPLES && now() < end; tries++) {
         double x[CONTESTANTS];
         bool clean = true;
-        for (enum contestant w = OWN; w < CONTESTANTS; w++) x[w] = repeat[w] ? sample(r, w, repeat[w], &clean) : 0;
+        for (enum contestant w = OWN; w < CONTESTANTS; w++)
+            x[w] = repeat[w] ? sample(r, w, repeat[w], &clean) : 0;
         if (!n && now() > end - SECONDS_PER_ROW / 2) all = true;
         if (!clean && !all) continue;
         for (enum contestant w = OWN; w < CONTESTANTS; w++)
@@ -297,10 +306,14 @@ static void measure(struct row *r, const char *name)
         ratio[n++] = x[DNNL] > 0 ? x[OWN] / x[DNNL] : 0;
     }
     printf("%-34s %8.0f %8.0f", name, best[OWN], median(own, n));
-    if (takes_part(r, PEAK)) printf(" %7.0f%%", 100 * median(share, n));
-    else printf(" %8s", "-");
-    if (takes_part(r, DNNL)) printf(" %9.0f %7.2f", best[DNNL], median(ratio, n));
-    else printf(" %9s %7s", "-", "-");
+    if (takes_part(r, PEAK))
+        printf(" %7.0f%%", 100 * median(share, n));
+    else
+        printf(" %8s", "-");
+    if (takes_part(r, DNNL))
+        printf(" %9.0f %7.2f", best[DNNL], median(ratio, n));
+    else
+        printf(" %9s %7s", "-", "-");
     printf(" %6d of %d\n", n, tries);
     fflush(stdout);
 }
@@ -313,10 +326,12 @@ static void bench_dense(const struct mt_gemm *g, void *scratch, int64_t m, int64
     void *b = area(mt_gemm_packed_bytes(g, n, k));
     g->pack_nt(b, w, g->dtype, k, n, k, 0, 1);
     r = (struct row){.g = g, .scratch = scratch, .gflop = 2e-9 * (double)(m * n * k)};
-    r.mul = (struct mt_gemm_mul){.c = c, .a = a, .b = b, .m = m, .n = n, .k = k, .lda = k, .ldc = n, .c_dtype = g->dtype};
+    r.mul = (struct mt_gemm_mul){
+        .c = c, .a = a, .b = b, .m = m, .n = n, .k = k, .lda = k, .ldc = n, .c_dtype = g->dtype};
     r.products = product_make(&r.product[0], g->dtype, c, g->dtype, a, w, m, n, k);
     char name[64];
-    snprintf(name, sizeof name, "%s dense %lldx%lldx%lld", mt_dtype_name(g->dtype), (long long)m, (long long)n, (long long)k);
+    snprintf(name, sizeof name, "%s dense %lldx%lldx%lld", mt_dtype_name(g->dtype), (long long)m,
+             (long long)n, (long long)k);
     measure(&r, name);
     if (r.products) product_free(&r.product[0]);
     free(a), free(w), free(c), free(b);
@@ -326,7 +341,8 @@ static void bench_dense(const struct mt_gemm *g, void *scratch, int64_t m, int64
 static int64_t uneven(int64_t offset[MOST_GROUPS + 1], int64_t rows)
 {
     offset[0] = 0;
-    for (int e = 0; e < MOST_GROUPS; e++) offset[e + 1] = offset[e] + rows / 4 + e * 37 % 64 * rows * 3 / 2 / 64;
+    for (int e = 0; e < MOST_GROUPS; e++)
+        offset[e + 1] = offset[e] + rows / 4 + e * 37 % 64 * rows * 3 / 2 / 64;
     return offset[MOST_GROUPS];
 }
 
@@ -335,44 +351,51 @@ static void bench_grouped(const struct mt_gemm *g, void *scratch, int64_t rows, 
     static struct row r;
     int64_t offset[MOST_GROUPS + 1], m = uneven(offset, rows), size = mt_dtype_bytes(g->dtype);
     int64_t packed = mt_gemm_packed_bytes(g, n, k);
-    char *a = random_area(g->dtype, m * k), *w = random_area(g->dtype, MOST_GROUPS * n * k), *c = area(m * n * size);
+    char *a = random_area(g->dtype, m * k), *w = random_area(g->dtype, MOST_GROUPS * n * k),
+         *c = area(m * n * size);
     char *b = area(MOST_GROUPS * packed);
     r = (struct row){.g = g, .scratch = scratch, .gflop = 2e-9 * (double)(m * n * k)};
     for (int e = 0; e < MOST_GROUPS; e++) {
         g->pack_nt(b + e * packed, w + e * n * k * size, g->dtype, k, n, k, 0, 1);
-        r.products += product_make(&r.product[e], g->dtype, c + offset[e] * n * size, g->dtype, a + offset[e] * k * size,
-                                   w + e * n * k * size, offset[e + 1] - offset[e], n, k);
+        r.products += product_make(&r.product[e], g->dtype, c + offset[e] * n * size, g->dtype,
+                                   a + offset[e] * k * size, w + e * n * k * size, offset[e + 1] - offset[e],
+                                   n, k);
     }
-    r.mul = (struct mt_gemm_mul){.c = c, .a = a, .b = b, .n = n, .k = k, .lda = k, .ldc = n, .c_dtype = g->dtype};
+    r.mul =
+        (struct mt_gemm_mul){.c = c, .a = a, .b = b, .n = n, .k = k, .lda = k, .ldc = n, .c_dtype = g->dtype};
     r.mul.groups = MOST_GROUPS, r.mul.offset = offset, r.mul.b_stride = packed;
     char name[64];
-    snprintf(name, sizeof name, "%s 64 groups of %lld, %lldx%lld", mt_dtype_name(g->dtype), (long long)rows, (long long)n, (long long)k);
+    snprintf(name, sizeof name, "%s 64 groups of %lld, %lldx%lld", mt_dtype_name(g->dtype), (long long)rows,
+             (long long)n, (long long)k);
     measure(&r, name);
     for (int e = 0; e < r.products; e++) product_free(&r.product[e]);
     free(a), free(w), free(c), free(b);
 }
 
-/* dW of 64 groups. oneDNN has no grouped product with f32 output from two activations that it could pack beforehand. */
-static void bench_tn(const struct mt_gemm *g, void *scratch, int64_t groups, int64_t rows, int64_t o, int64_t i, bool accumulate)
+/* dW of 64 groups. oneDNN has no grouped product with f32 output from two activations that it could pack
+ * beforehand. */
+static void bench_tn(const struct mt_gemm *g, void *scratch, int64_t groups, int64_t rows, int64_t o,
+                     int64_t i, bool accumulate)
 {
     static struct row r;
     int64_t offset[MOST_GROUPS + 1], m = groups > 1 ? uneven(offset, rows) : rows;
     void *y = random_area(g->dtype, m * o), *x = random_area(g->dtype, m * i), *dw = area(groups * o * i * 4);
     r = (struct row){.g = g, .scratch = scratch, .is_tn = true, .gflop = 2e-9 * (double)(m * o * i)};
-    r.tn = (struct mt_gemm_tn){.dw = dw, .dy = y, .x = x, .m = m, .o = o, .i = i, .lddw = i, .lddy = o, .ldx = i};
+    r.tn = (struct mt_gemm_tn){
+        .dw = dw, .dy = y, .x = x, .m = m, .o = o, .i = i, .lddw = i, .lddy = o, .ldx = i};
     r.tn.accumulate = accumulate;
     if (groups > 1) r.tn.groups = groups, r.tn.offset = offset, r.tn.dw_stride = o * i;
     char name[64];
-    snprintf(name, sizeof name, "%s dW %s %lld x %lld rows, %lldx%lld", mt_dtype_name(g->dtype), accumulate ? "+=" : "=",
-             (long long)groups, (long long)rows, (long long)o, (long long)i);
+    snprintf(name, sizeof name, "%s dW %s %lld x %lld rows, %lldx%lld", mt_dtype_name(g->dtype),
+             accumulate ? "+=" : "=", (long long)groups, (long long)rows, (long long)o, (long long)i);
     measure(&r, name);
     free(y), free(x), free(dw);
 }
 
 static void bench_table(const struct mt_gemm *g, void *scratch)
 {
-    printf("\n%s, kernels %s\n%-34s %8s %8s %8s %9s %7s %s\n", mt_dtype_name(g->dtype), mt_isa_name(g->isa), "product m x n x k",
-           "best", "median", "of peak", "oneDNN", "ratio", "clean samples");
+    printf("\n%s, kernels %s\n%-34s %8s %8s %8s %9s %7s %s\n", mt_dtype_name(g->dtype), mt_isa_name(g->isa),
+           "product m x n x k", "best", "median", "of peak", "oneDNN", "ratio", "clean samples");
     bench_dense(g, scratch, 2048, 512, 512);
     bench_dense(g, scratch, 2048, 2048, 512);
     bench_dense(g, scratch, 256, 512, 256);
@@ -410,7 +433,8 @@ int main(int argc, char **argv)
     mt_cpu_thread_setup();
     hold_dnnl(isa);
     void *scratch = area(mt_gemm_scratch_bytes());
-    printf("GFLOP/s on one thread; oneDNN %d.%d.%d\n", dnnl_version()->major, dnnl_version()->minor, dnnl_version()->patch);
+    printf("GFLOP/s on one thread; oneDNN %d.%d.%d\n", dnnl_version()->major, dnnl_version()->minor,
+           dnnl_version()->patch);
     bench_table(mt_gemm_of(isa, MT_BF16), scratch);
     bench_table(mt_gemm_of(isa, MT_F32), scratch);
     free(scratch);

@@ -1,5 +1,6 @@
-/* test: variants=cuemu
- * Which faults are found, and by which build. Each runs in a process of its own, whose exit code tells who noticed. */
+/* test: variants=cuemu */
+/* Which faults are found, and by which build. Each runs in a process of its own,
+ * whose exit code tells who noticed. */
 #include <cuda_runtime_api.h>
 #include <fcntl.h>
 #include <sys/wait.h>
@@ -138,9 +139,9 @@ static int child(int kind, int which, const char *const *order)
         dup2(null, 1), dup2(null, 2);
         setenv("CUEMU_ORDER", order[0], 1);
         setenv("CUEMU_SCHED", order[1], 1);
-        setenv("ASAN_OPTIONS", "exitcode=77:detect_leaks=0", 1);
+        setenv("ASAN_OPTIONS", "exitcode=77:detect_leaks=0:symbolize=0", 1);
         setenv("UBSAN_OPTIONS", "exitcode=78", 1);
-        setenv("TSAN_OPTIONS", "exitcode=66", 1);
+        setenv("TSAN_OPTIONS", "exitcode=66:halt_on_error=1:symbolize=0:atexit_sleep_ms=0", 1);
         snprintf(a, sizeof a, "%d", kind), snprintf(b, sizeof b, "%d", which);
         execl(self, self, a, b, (char *)NULL);
         _exit(9);
@@ -149,7 +150,8 @@ static int child(int kind, int which, const char *const *order)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* '-' nothing noticed, w wrong values, e error code, F the emulator's fault, A ASan or UBSan, T TSan, ? a crash */
+/* '-' nothing noticed, w wrong values, e error code, F the emulator's fault, A ASan or UBSan, T TSan, ? a
+ * crash */
 static char letter(int code)
 {
     switch (code) {
@@ -170,14 +172,16 @@ TEST(faults)
 #if defined(__SANITIZE_ADDRESS__)
     const char build = 'a';
 #elif defined(__SANITIZE_THREAD__)
-    const char build = 't';
+    const char build = 't'; /* its verdict does not depend on the order: two of them will do */
 #else
     const char build = 'p';
 #endif
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char how[5] = "";
-        for (int k = 0; k < 4; k++) how[k] = letter(child(cases[i].kind, cases[i].which, orders[k]));
-        bool correct = cases[i].who[0] == 0, noticed = strcmp(how, "----") != 0,
+        int n = 0;
+        for (int k = 0; k < 4; k += build == 't' ? 3 : 1)
+            how[n++] = letter(child(cases[i].kind, cases[i].which, orders[k]));
+        bool correct = cases[i].who[0] == 0, noticed = strspn(how, "-") < (size_t)n,
              must = strchr(cases[i].who, build) != NULL;
         if (!CHECK(correct ? !noticed : noticed || !must) || !CHECK(!strchr(how, '?')))
             printf("  %s: %s\n", cases[i].name, how);

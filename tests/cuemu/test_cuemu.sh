@@ -4,18 +4,13 @@ set -uo pipefail
 cd "$(dirname "$0")/../.."
 build=${MT_BUILD:-build/release}
 build=${build%/*}/cuemu
-export ASAN_OPTIONS=abort_on_error=0 TSAN_OPTIONS=halt_on_error=1:exitcode=66
+export ASAN_OPTIONS=abort_on_error=0 TSAN_OPTIONS=halt_on_error=1:exitcode=66:atexit_sleep_ms=0
 
-if ! "${MAKE:-make}" --no-print-directory -s cuemu >/tmp/cuemu-build.$$ 2>&1; then
-    cat /tmp/cuemu-build.$$
-    rm -f /tmp/cuemu-build.$$
-    echo "the programs of tests/cuemu do not build"
-    echo "0 passed, 1 failed"
+if ! made=$("${MAKE:-make}" --no-print-directory -s cuemu 2>&1); then
+    printf '%s\n' "$made" "the programs of tests/cuemu do not build" "0 passed, 1 failed"
     exit 1
 fi
-missing=$(grep "NVIDIA's headers not found" /tmp/cuemu-build.$$)
-rm -f /tmp/cuemu-build.$$
-if [[ -n $missing ]]; then
+if grep -q "NVIDIA's headers not found" <<<"$made"; then
     echo "skipped: NVIDIA's headers not found"
     echo "0 passed, 0 failed, 1 skipped"
     exit 0

@@ -1,6 +1,6 @@
-/* test: variants=cuemu
- * The stand-in for cuBLASLt against float64: the three products of a linear layer, row-major, and a batch; and what it
- * must refuse. */
+/* test: variants=cuemu */
+/* The stand-in for cuBLASLt against float64: the three products of a linear layer,
+ * row-major, and a batch; and what it must refuse. */
 #include <cublasLt.h>
 
 #include "base/dtype.h"
@@ -27,7 +27,8 @@ static cublasLtMatrixLayout_t layout(cudaDataType_t t, int rows, int columns, in
     return l;
 }
 
-/* Column-major c^T = op(b)^T op(a)^T: the operands change places. `tamper` hands the algorithm of other shapes. */
+/* Column-major c^T = op(b)^T op(a)^T: the operands change places. `tamper` hands the algorithm of other
+ * shapes. */
 static cublasStatus_t multiply(const struct product *p, const void *a, const void *b, void *c, void *scratch,
                                bool tamper)
 {

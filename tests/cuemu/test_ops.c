@@ -1,6 +1,7 @@
-/* test: variants=cuemu
- * The op table on the cuda device under the emulator: the same calls as on the cpu device's kernels, with the same
- * results; in the same record as on sim; in any order that streams and events allow. */
+/* test: variants=cuemu */
+/* The op table on the cuda device under the emulator: the same calls as on the cpu
+ * device's kernels, with the same results; in the same record as on sim; in any order that streams and
+ * events allow. */
 #include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -101,8 +102,8 @@ static float uniform(struct side *s)
     return (float)((double)(s->rng >> 11) / 9007199254740992.0 * 2 - 1);
 }
 
-/* A tensor with EDGE guard bytes on both sides, in the device arena, and where it is put together and looked at, in the
- * host arena. off shifts it, to take away its alignment. */
+/* A tensor with EDGE guard bytes on both sides, in the device arena, and where it is put together and
+ * looked at, in the host arena. off shifts it, to take away its alignment. */
 struct tensor {
     mt_view dev, host;
     int32_t dev_row, host_row;
@@ -342,8 +343,8 @@ TEST(casts_and_fills)
 
 /* ---- three streams: what events order, and nothing else ---- */
 
-/* Batches go up on one stream into two slots in turn, are normed, permuted and multiplied on another, and come down on
- * a third; the host reads rstd of each. */
+/* Batches go up on one stream into two slots in turn, are normed, permuted and multiplied on another, and
+ * come down on a third; the host reads rstd of each. */
 enum { BATCHES = 4, ROWS = 6, WIDTH = 32, OUT = 16 };
 struct pipeline {
     struct tensor in[BATCHES], out[BATCHES], g, order, master, slot[2], normed, rstd, moved, y[2];
@@ -513,8 +514,8 @@ TEST(tape_answers_counts)
 
 /* ---- faults ---- */
 
-/* One run of the pipeline with its n-th wait left out, in a process of its own, whose exit code tells: 0 nothing
- * noticed, 3 wrong values, others are a sanitizer's. */
+/* One run of the pipeline with its n-th wait left out, in a process of its own, whose exit code tells: 0
+ * nothing noticed, 3 wrong values, others are a sanitizer's. */
 static int run_without_wait(int n, int order)
 {
     struct side cpu, cuda;
@@ -536,8 +537,8 @@ static int child(const char *self, int wait, int order)
     if (!pid) {
         int null = open("/dev/null", O_WRONLY);
         dup2(null, 1), dup2(null, 2);
-        setenv("TSAN_OPTIONS", "exitcode=66:halt_on_error=1", 1);
-        setenv("ASAN_OPTIONS", "exitcode=77:detect_leaks=0", 1);
+        setenv("TSAN_OPTIONS", "exitcode=66:halt_on_error=1:symbolize=0:atexit_sleep_ms=0", 1);
+        setenv("ASAN_OPTIONS", "exitcode=77:detect_leaks=0:symbolize=0", 1);
         snprintf(a, sizeof a, "%d", wait), snprintf(b, sizeof b, "%d", order);
         execl(self, self, a, b, (char *)NULL);
         _exit(9);
@@ -546,8 +547,9 @@ static int child(const char *self, int wait, int order)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* Waits, as numbered by the pipeline: 0 the weights' upload; 2 the first batch's; 4 its result. ThreadSanitizer must
- * report each in every order; the other builds see wrong values in some order. Without a fault nobody may object. */
+/* Waits, as numbered by the pipeline: 0 the weights' upload; 2 the first batch's; 4 its result.
+ * ThreadSanitizer must report each in every order; the other builds see wrong values in some order.
+ * Without a fault nobody may object. */
 static const char *self;
 TEST(missing_waits_are_found)
 {

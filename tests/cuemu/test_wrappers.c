@@ -1,6 +1,6 @@
-/* test: variants=cuemu
- * Each PTX wrapper against plain loops. Built by nvcc and run on a GPU, the same program tells whether the emulation
- * means what the instruction does. */
+/* test: variants=cuemu */
+/* Each PTX wrapper against plain loops. Built by nvcc and run on a GPU, the same
+ * program tells whether the emulation means what the instruction does. */
 #include "base/dtype.h"
 #include "check.h"
 #include "device_memory.h"

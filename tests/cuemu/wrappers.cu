@@ -33,8 +33,8 @@ __global__ void mma_kernel(float *d, const uint16_t *a, const uint16_t *b)
     store_d(d, f);
 }
 
-/* ldmatrix takes the row addresses of matrix i from lanes 8i .. 8i+7. a: quarters top left, bottom left, top right,
- * bottom right. b: its two halves, each twice, since x4 loads four. */
+/* ldmatrix takes the row addresses of matrix i from lanes 8i .. 8i+7. a: quarters top left, bottom left,
+ * top right, bottom right. b: its two halves, each twice, since x4 loads four. */
 __global__ void ldmatrix_kernel(float *d, const uint16_t *a, const uint16_t *b_turned)
 {
     MT_SHARED(sa, uint4[32]);

@@ -1,9 +1,11 @@
-/* packed_check.h: packed weights as arguments of kernel_check.h, and the instruction sets of this machine in turn. */
+/* packed_check.h: packed weights as arguments of kernel_check.h, and the instruction sets of this machine in
+ * turn. */
 #ifndef MT_TESTS_PACKED_CHECK_H
 #define MT_TESTS_PACKED_CHECK_H
 #include "kernel_check.h"
 
-/* w [E, O, I] (E = 0: [O, I]) of doubles as dtype holds them, packed one by one, NT or NN, `gap` bytes between them. */
+/* w [E, O, I] (E = 0: [O, I]) of doubles as dtype holds them, packed one by one, NT or NN, `gap` bytes
+ * between them. */
 static inline void kc_packed(struct kc *k, const struct mt_gemm *gemm, enum mt_format format, int64_t E,
                              int64_t O, int64_t I, int64_t gap, const double *w)
 {

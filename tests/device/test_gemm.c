@@ -1,4 +1,5 @@
-/* Every instruction set this machine has, and the AMX kernels over the stand-in for the tile unit, against float64. */
+/* Every instruction set this machine has, and the AMX kernels over the stand-in for the tile unit, against
+ * float64. */
 #define MT_AMX_SOFT 1
 #include "device/cpu/gemm_amx.c"
 #include "device/cpu/gemm_tn_amx.c"
@@ -21,7 +22,8 @@ static void find_tables(void)
             printf("not forced: %s: %s\n", mt_isa_name((enum mt_isa)isa), why);
             continue;
         }
-        for (int t = 0; t < 2; t++) table[t][tables[t]++] = mt_gemm_of((enum mt_isa)isa, t ? MT_BF16 : MT_F32);
+        for (int t = 0; t < 2; t++)
+            table[t][tables[t]++] = mt_gemm_of((enum mt_isa)isa, t ? MT_BF16 : MT_F32);
     }
     table[1][tables[1]++] = &mt_gemm_amx_soft;
 }
@@ -34,8 +36,8 @@ static double unit(void)
     return (double)(int64_t)(seed >> 11) / (double)(1ll << 52) - 1;
 }
 
-/* A matrix whose last element is the last of a page before one that cannot be touched; what lies in front of it and
- * between its rows holds a pattern, for f32 and bf16 a NaN. */
+/* A matrix whose last element is the last of a page before one that cannot be touched; what lies in front of
+ * it and between its rows holds a pattern, for f32 and bf16 a NaN. */
 struct mat {
     char *map, *p;
     size_t mapped, bytes;
@@ -62,13 +64,16 @@ static void mat_free(struct mat *m)
 }
 static void set(const struct mat *m, int64_t r, int64_t c, double x)
 {
-    if (m->t == MT_F32) ((float *)(void *)m->p)[r * m->ld + c] = (float)x;
-    else ((mt_bf16 *)(void *)m->p)[r * m->ld + c] = mt_bf16_of((float)x);
+    if (m->t == MT_F32)
+        ((float *)(void *)m->p)[r * m->ld + c] = (float)x;
+    else
+        ((mt_bf16 *)(void *)m->p)[r * m->ld + c] = mt_bf16_of((float)x);
 }
 static double get(const struct mat *m, int64_t r, int64_t c)
 {
     int64_t i = r * m->ld + c;
-    return m->t == MT_F32 ? (double)((float *)(void *)m->p)[i] : (double)mt_f32_of(((mt_bf16 *)(void *)m->p)[i]);
+    return m->t == MT_F32 ? (double)((float *)(void *)m->p)[i]
+                          : (double)mt_f32_of(((mt_bf16 *)(void *)m->p)[i]);
 }
 static struct mat mat_random(mt_dtype t, int64_t rows, int64_t cols, int64_t ld)
 {
@@ -91,7 +96,8 @@ static bool same(const struct mat *a, const struct mat *b)
 static bool guarded(const struct mat *m)
 {
     struct mat t = mat_copy(m);
-    for (int64_t r = 0; r < m->rows; r++) memset(t.p + r * m->ld * mt_dtype_bytes(m->t), PATTERN, (size_t)(m->cols * mt_dtype_bytes(m->t)));
+    for (int64_t r = 0; r < m->rows; r++)
+        memset(t.p + r * m->ld * mt_dtype_bytes(m->t), PATTERN, (size_t)(m->cols * mt_dtype_bytes(m->t)));
     bool ok = true;
     for (size_t i = 0; i < t.mapped; i++) ok = ok && (unsigned char)t.map[i] == PATTERN;
     mat_free(&t);
@@ -127,18 +133,20 @@ static bool close_to(double got, double want, double size, mt_dtype t)
 static const char *label(const struct mt_gemm *g)
 {
     static char s[64];
-    snprintf(s, sizeof s, "%s%s %s", mt_isa_name(g->isa), g == &mt_gemm_amx_soft ? " (stand-in)" : "", mt_dtype_name(g->dtype));
+    snprintf(s, sizeof s, "%s%s %s", mt_isa_name(g->isa), g == &mt_gemm_amx_soft ? " (stand-in)" : "",
+             mt_dtype_name(g->dtype));
     return s;
 }
 static void expect(bool ok, const struct mt_gemm *g, const char *what, int64_t m, int64_t n, int64_t k)
 {
-    if (!CHECK(ok)) printf("    %s, %s, %lldx%lldx%lld\n", label(g), what, (long long)m, (long long)n, (long long)k);
+    if (!CHECK(ok))
+        printf("    %s, %s, %lldx%lldx%lld\n", label(g), what, (long long)m, (long long)n, (long long)k);
 }
 
 enum { TO_BF16 = 1, ACCUMULATE = 2, ADD = 4, BIAS = 8, IN_PLACE = 16 };
 
-static bool mul_matches(const struct mt_gemm_mul *g, const struct mat *a, const struct mat *w, const struct mat *c0,
-                        const struct mat *add, const struct mat *c)
+static bool mul_matches(const struct mt_gemm_mul *g, const struct mat *a, const struct mat *w,
+                        const struct mat *c0, const struct mat *add, const struct mat *c)
 {
     for (int64_t m = 0; m < g->m; m++)
         for (int64_t n = 0; n < g->n; n++) {
@@ -162,7 +170,8 @@ static void check_mul(const struct mt_gemm *g, int64_t m, int64_t n, int64_t k, 
     struct mat a = mat_random(t, m, k, lda), w = mat_random(t, n, k, k + 1), add = mat_random(t, m, n, n + 2);
     struct mat c0 = mat_random(out, m, n, n + 3), bias = mat_random(MT_F32, 1, n, n), b = pack(g, &w, 1);
     struct mat c[3] = {mat_copy(&c0), mat_copy(&c0), mat_copy(&c0)};
-    struct mt_gemm_mul x = {.a = a.p, .b = b.p, .m = m, .n = n, .k = k, .lda = lda, .ldc = n + 3, .ldadd = n + 2};
+    struct mt_gemm_mul x = {
+        .a = a.p, .b = b.p, .m = m, .n = n, .k = k, .lda = lda, .ldc = n + 3, .ldadd = n + 2};
     x.c_dtype = out;
     x.accumulate = how & ACCUMULATE;
     if (how & ADD) x.add = add.p;
@@ -185,7 +194,8 @@ static void check_mul(const struct mt_gemm *g, int64_t m, int64_t n, int64_t k, 
             mul_parts(g, &y, 1);
         }
     }
-    expect(mul_matches(&x, &a, &w, &c0, how & IN_PLACE ? &c0 : &add, &c[0]), g, "mul against float64", m, n, k);
+    expect(mul_matches(&x, &a, &w, &c0, how & IN_PLACE ? &c0 : &add, &c[0]), g, "mul against float64", m, n,
+           k);
     expect(same(&c[0], &c[1]), g, "mul in 5 parts", m, n, k);
     expect(same(&c[0], &c[2]), g, "mul cut in rows", m, n, k);
     expect(guarded(&c[0]), g, "mul guards", m, n, k);
@@ -195,15 +205,17 @@ static void check_mul(const struct mt_gemm *g, int64_t m, int64_t n, int64_t k, 
 
 TEST(mul_small)
 {
-    static const int64_t size[][3] = {{1, 1, 1},   {7, 33, 31},  {33, 32, 64}, {37, 70, 129}, {0, 5, 5},
-                                      {5, 7, 0},   {12, 64, 32}, {13, 31, 33}, {64, 96, 96},  {2, 100, 40},
-                                      {49, 34, 7}, {17, 65, 66}};
-    static const unsigned how[] = {0, TO_BF16, ACCUMULATE, ADD, BIAS | ADD | TO_BF16, TO_BF16 | IN_PLACE, ACCUMULATE | BIAS};
+    static const int64_t size[][3] = {{1, 1, 1},    {7, 33, 31},  {33, 32, 64}, {37, 70, 129},
+                                      {0, 5, 5},    {5, 7, 0},    {12, 64, 32}, {13, 31, 33},
+                                      {64, 96, 96}, {2, 100, 40}, {49, 34, 7},  {17, 65, 66}};
+    static const unsigned how[] = {
+        0, TO_BF16, ACCUMULATE, ADD, BIAS | ADD | TO_BF16, TO_BF16 | IN_PLACE, ACCUMULATE | BIAS};
     for (int t = 0; t < 2; t++)
         for (int i = 0; i < tables[t]; i++)
             for (unsigned s = 0; s < sizeof size / sizeof *size; s++)
                 for (unsigned h = 0; h < sizeof how / sizeof *how; h++)
-                    check_mul(table[t][i], size[s][0], size[s][1], size[s][2], size[s][2] + 5 * (h % 2), how[h]);
+                    check_mul(table[t][i], size[s][0], size[s][1], size[s][2], size[s][2] + 5 * (h % 2),
+                              how[h]);
 }
 
 /* Sums in several blocks of k, rows that must be copied, more rows than a block of them. */
@@ -222,8 +234,8 @@ TEST(mul_large)
         }
 }
 
-static bool tn_matches(const struct mt_gemm_tn *g, const struct mat *y, const struct mat *x, const struct mat *dw0,
-                       const struct mat *dw)
+static bool tn_matches(const struct mt_gemm_tn *g, const struct mat *y, const struct mat *x,
+                       const struct mat *dw0, const struct mat *dw)
 {
     for (int64_t o = 0; o < g->o; o++)
         for (int64_t i = 0; i < g->i; i++) {
@@ -241,8 +253,10 @@ static bool tn_matches(const struct mt_gemm_tn *g, const struct mat *y, const st
 static void check_tn(const struct mt_gemm *g, int64_t m, int64_t o, int64_t i, bool accumulate)
 {
     struct mat y = mat_random(g->dtype, m, o, o + 3), x = mat_random(g->dtype, m, i, i + 1);
-    struct mat dw0 = mat_random(MT_F32, o, i, i + 2), dw[3] = {mat_copy(&dw0), mat_copy(&dw0), mat_copy(&dw0)};
-    struct mt_gemm_tn a = {.dy = y.p, .x = x.p, .m = m, .o = o, .i = i, .lddw = i + 2, .lddy = o + 3, .ldx = i + 1};
+    struct mat dw0 = mat_random(MT_F32, o, i, i + 2),
+               dw[3] = {mat_copy(&dw0), mat_copy(&dw0), mat_copy(&dw0)};
+    struct mt_gemm_tn a = {
+        .dy = y.p, .x = x.p, .m = m, .o = o, .i = i, .lddw = i + 2, .lddy = o + 3, .ldx = i + 1};
     a.accumulate = accumulate;
     for (int q = 0; q < 2; q++) {
         a.dw = (float *)(void *)dw[q].p;
@@ -270,8 +284,9 @@ static void check_tn(const struct mt_gemm *g, int64_t m, int64_t o, int64_t i, b
 
 TEST(mul_tn)
 {
-    static const int64_t size[][3] = {{1, 1, 1},    {33, 7, 31}, {64, 32, 32}, {37, 70, 129}, {0, 5, 40},  {5, 33, 1},
-                                      {600, 17, 33}, {31, 48, 64}, {130, 40, 96}, {7, 600, 20}, {3, 0, 5}, {257, 33, 65}};
+    static const int64_t size[][3] = {{1, 1, 1},     {33, 7, 31},  {64, 32, 32},  {37, 70, 129},
+                                      {0, 5, 40},    {5, 33, 1},   {600, 17, 33}, {31, 48, 64},
+                                      {130, 40, 96}, {7, 600, 20}, {3, 0, 5},     {257, 33, 65}};
     for (int t = 0; t < 2; t++)
         for (int i = 0; i < tables[t]; i++)
             for (unsigned s = 0; s < sizeof size / sizeof *size; s++)
@@ -287,10 +302,13 @@ TEST(mul_tn_large)
             const struct mt_gemm *g = table[t][i];
             struct mat y = mat_random(g->dtype, 3, 600, 600), x = mat_random(g->dtype, 3, 1024, 1024);
             struct mat dw[2] = {mat_new(MT_F32, 600, 1024, 1024), mat_new(MT_F32, 600, 1024, 1025)};
-            struct mt_gemm_tn a = {.dy = y.p, .x = x.p, .m = 3, .o = 600, .i = 1024, .lddy = 600, .ldx = 1024};
+            struct mt_gemm_tn a = {
+                .dy = y.p, .x = x.p, .m = 3, .o = 600, .i = 1024, .lddy = 600, .ldx = 1024};
             bool equal = true;
-            for (int q = 0; q < 2; q++) a.dw = (float *)(void *)dw[q].p, a.lddw = dw[q].ld, tn_parts(g, &a, 1 + q);
-            for (int64_t o = 0; o < 600; o++) equal = equal && !memcmp(dw[0].p + o * 4096, dw[1].p + o * 4100, 4096);
+            for (int q = 0; q < 2; q++)
+                a.dw = (float *)(void *)dw[q].p, a.lddw = dw[q].ld, tn_parts(g, &a, 1 + q);
+            for (int64_t o = 0; o < 600; o++)
+                equal = equal && !memcmp(dw[0].p + o * 4096, dw[1].p + o * 4100, 4096);
             expect(equal && guarded(&dw[0]) && guarded(&dw[1]), g, "large dW", 600, 1024, 3);
             expect(tn_matches(&a, &y, &x, &dw[1], &dw[1]), g, "large dW against float64", 600, 1024, 3);
             mat_free(&y), mat_free(&x), mat_free(&dw[0]), mat_free(&dw[1]);
@@ -306,12 +324,14 @@ static void check_groups_mul(const struct mt_gemm *g)
     enum { N = 70, K = 45 };
     mt_dtype t = g->dtype;
     int64_t bytes = mt_gemm_packed_bytes(g, N, K), size = mt_dtype_bytes(t);
-    struct mat w = mat_random(t, GROUPS * N, K, K), a = mat_random(t, ROWS, K, K + 1), bias = mat_random(MT_F32, GROUPS, N, N);
+    struct mat w = mat_random(t, GROUPS * N, K, K), a = mat_random(t, ROWS, K, K + 1),
+               bias = mat_random(MT_F32, GROUPS, N, N);
     struct mat c[4], b = mat_new(MT_U8, 1, GROUPS * bytes, 1);
     for (int i = 0; i < 4; i++) c[i] = mat_new(t, ROWS, N, N + 1);
     for (int e = 0; e < GROUPS; e++) g->pack_nt(b.p + e * bytes, w.p + e * N * K * size, t, K, N, K, 0, 1);
     struct mt_gemm_mul x = {.a = a.p, .b = b.p, .n = N, .k = K, .lda = K + 1, .ldc = N + 1, .c_dtype = t};
-    x.bias = (float *)(void *)bias.p, x.bias_stride = N, x.groups = GROUPS, x.offset = offset, x.b_stride = bytes;
+    x.bias = (float *)(void *)bias.p, x.bias_stride = N, x.groups = GROUPS, x.offset = offset,
+    x.b_stride = bytes;
     for (int i = 0; i < 2; i++) x.c = c[i].p, mul_parts(g, &x, i ? 5 : 1);
     for (int e = 0; e < GROUPS; e++) {
         struct mt_gemm_mul one = x;
@@ -326,8 +346,14 @@ static void check_groups_mul(const struct mt_gemm *g)
         some.b = b.p + first * bytes, some.bias = x.bias + first * N;
         mul_parts(g, &some, 2);
     }
-    for (int i = 1; i < 4; i++) expect(same(&c[0], &c[i]), g, i == 1 ? "groups in parts" : i == 2 ? "groups alone" : "ranges", ROWS, N, K);
-    expect(guarded(&c[0]) && isnan(get(&c[0], 1, 0)) && isnan(get(&c[0], 171, 0)), g, "rows of no group", ROWS, N, K);
+    for (int i = 1; i < 4; i++)
+        expect(same(&c[0], &c[i]), g,
+               i == 1   ? "groups in parts"
+               : i == 2 ? "groups alone"
+                        : "ranges",
+               ROWS, N, K);
+    expect(guarded(&c[0]) && isnan(get(&c[0], 1, 0)) && isnan(get(&c[0], 171, 0)), g, "rows of no group",
+           ROWS, N, K);
     for (int i = 0; i < 4; i++) mat_free(&c[i]);
     mat_free(&w), mat_free(&a), mat_free(&bias), mat_free(&b);
 }
@@ -339,7 +365,8 @@ static void check_groups_tn(const struct mt_gemm *g, bool accumulate)
     struct mat y = mat_random(g->dtype, ROWS, O, O), x = mat_random(g->dtype, ROWS, I, I), dw[3];
     struct mat dw0 = mat_random(MT_F32, GROUPS, O * I, DW);
     for (int i = 0; i < 3; i++) dw[i] = mat_copy(&dw0);
-    struct mt_gemm_tn a = {.dy = y.p, .x = x.p, .o = O, .i = I, .lddw = I, .lddy = O, .ldx = I, .accumulate = accumulate};
+    struct mt_gemm_tn a = {
+        .dy = y.p, .x = x.p, .o = O, .i = I, .lddw = I, .lddy = O, .ldx = I, .accumulate = accumulate};
     a.groups = GROUPS, a.offset = offset, a.dw_stride = DW;
     for (int i = 0; i < 2; i++) a.dw = (float *)(void *)dw[i].p, tn_parts(g, &a, i ? 5 : 1);
     for (int e = 0; e < GROUPS; e++) {
@@ -351,7 +378,8 @@ static void check_groups_tn(const struct mt_gemm *g, bool accumulate)
     expect(same(&dw[0], &dw[1]), g, "dW of groups in parts", O, I, ROWS);
     expect(same(&dw[0], &dw[2]), g, "dW of groups alone", O, I, ROWS);
     expect(guarded(&dw[0]), g, "dW of groups, guards", O, I, ROWS);
-    expect(get(&dw[0], 0, 7) == (accumulate ? get(&dw0, 0, 7) : 0), g, "dW of a group without rows", O, I, ROWS);
+    expect(get(&dw[0], 0, 7) == (accumulate ? get(&dw0, 0, 7) : 0), g, "dW of a group without rows", O, I,
+           ROWS);
     for (int i = 0; i < 3; i++) mat_free(&dw[i]);
     mat_free(&y), mat_free(&x), mat_free(&dw0);
 }
@@ -368,7 +396,8 @@ TEST(groups)
 
 static void check_pack(const struct mt_gemm *g, mt_dtype w_dtype, int64_t o, int64_t i)
 {
-    struct mat w = mat_random(w_dtype, o, i, i + 1), wt = mat_new(w_dtype, i, o, o), back = mat_new(g->dtype, o, i, i + 2);
+    struct mat w = mat_random(w_dtype, o, i, i + 1), wt = mat_new(w_dtype, i, o, o),
+               back = mat_new(g->dtype, o, i, i + 2);
     for (int64_t r = 0; r < o; r++)
         for (int64_t c = 0; c < i; c++) set(&wt, c, r, get(&w, r, c));
     struct mat nt = pack(g, &w, 1), parts = pack(g, &w, 3), turned = pack(g, &wt, 2);
@@ -381,10 +410,12 @@ static void check_pack(const struct mt_gemm *g, mt_dtype w_dtype, int64_t o, int
     for (int64_t r = 0; r < o; r++)
         for (int64_t c = 0; c < i; c++) {
             double want = get(&w, r, c);
-            equal = equal && get(&back, r, c) == (g->dtype == MT_BF16 ? (double)mt_f32_of(mt_bf16_of((float)want)) : want);
+            equal = equal && get(&back, r, c) ==
+                                 (g->dtype == MT_BF16 ? (double)mt_f32_of(mt_bf16_of((float)want)) : want);
         }
     expect(equal, g, "unpack", o, i, 0);
-    mat_free(&w), mat_free(&wt), mat_free(&back), mat_free(&nt), mat_free(&parts), mat_free(&turned), mat_free(&nn);
+    mat_free(&w), mat_free(&wt), mat_free(&back), mat_free(&nt), mat_free(&parts), mat_free(&turned),
+        mat_free(&nn);
 }
 
 TEST(packing)
@@ -424,20 +455,82 @@ TEST(nan_propagates)
             struct mat c = mat_new(g->dtype, 20, 33, 33), dw = mat_new(MT_F32, 40, 40, 40);
             set(&a, 3, 39, NAN), set(&w, 32, 0, INFINITY);
             b = pack(g, &w, 1);
-            struct mt_gemm_mul x = {.c = c.p, .a = a.p, .b = b.p, .m = 20, .n = 33, .k = 40, .lda = 40, .ldc = 33};
+            struct mt_gemm_mul x = {
+                .c = c.p, .a = a.p, .b = b.p, .m = 20, .n = 33, .k = 40, .lda = 40, .ldc = 33};
             x.c_dtype = g->dtype;
             mul_parts(g, &x, 1);
-            struct mt_gemm_tn y = {.dw = (float *)(void *)dw.p, .dy = a.p, .x = a.p, .m = 20, .o = 40, .i = 40};
+            struct mt_gemm_tn y = {
+                .dw = (float *)(void *)dw.p, .dy = a.p, .x = a.p, .m = 20, .o = 40, .i = 40};
             y.lddw = y.lddy = y.ldx = 40;
             tn_parts(g, &y, 1);
             bool ok = true;
             for (int64_t r = 0; r < 20; r++)
                 for (int64_t n = 0; n < 33; n++)
-                    ok = ok && (r == 3 ? isnan(get(&c, r, n)) : n == 32 ? isinf(get(&c, r, n)) : isfinite(get(&c, r, n)));
+                    ok = ok && (r == 3    ? isnan(get(&c, r, n))
+                                : n == 32 ? isinf(get(&c, r, n))
+                                          : isfinite(get(&c, r, n)));
             for (int64_t r = 0; r < 40; r++)
                 for (int64_t n = 0; n < 40; n++) ok = ok && !isnan(get(&dw, r, n)) == (r < 39 && n < 39);
             expect(ok, g, "NaN and infinity", 20, 33, 40);
             mat_free(&a), mat_free(&w), mat_free(&b), mat_free(&c), mat_free(&dw);
+        }
+}
+
+/* Parts cover every cell once, and no part has a cell's work more than its share. `work` is that of a cell.
+ * */
+static void check_cut(const struct mt_gemm_grid *grid, const int64_t work[GROUPS], int64_t most, int parts)
+{
+    enum { ROWS_MOST = 80, PANELS = 3 };
+    static int seen[GROUPS][ROWS_MOST][PANELS];
+    memset(seen, 0, sizeof seen);
+    double total = 0;
+    for (int e = 0; e < GROUPS; e++) {
+        int64_t rows = grid->rows < 0 ? offset[e + 1] - offset[e] : grid->rows;
+        total += (double)(work[e] * ((rows + grid->unit - 1) / grid->unit) * PANELS);
+    }
+    for (int p = 0; p < parts; p++) {
+        struct mt_gemm_cut cut;
+        struct mt_gemm_rect r;
+        double mine = 0;
+        mt_gemm_cut_init(&cut, grid, p, parts);
+        while (mt_gemm_cut_next(&cut, &r)) {
+            CHECK(r.first == offset[r.group] && r.extent == offset[r.group + 1] - offset[r.group]);
+            CHECK(grid->merge || r.rows <= grid->unit * grid->block);
+            mine += (double)(work[r.group] * ((r.rows + grid->unit - 1) / grid->unit) * r.panels);
+            for (int64_t row = r.row; row < r.row + r.rows; row++)
+                for (int64_t q = r.panel; q < r.panel + r.panels; q++) seen[r.group][row][q]++;
+        }
+        CHECK(fabs(mine - total / parts) <= (double)most + 1);
+    }
+    for (int e = 0; e < GROUPS; e++)
+        for (int64_t row = 0; row < ROWS_MOST; row++)
+            for (int q = 0; q < PANELS; q++) {
+                int64_t rows = grid->rows < 0 ? offset[e + 1] - offset[e] : grid->rows;
+                CHECK_INT(seen[e][row][q], row < rows && work[e] > 0);
+            }
+}
+
+TEST(work_is_cut_evenly)
+{
+    static const int64_t one[GROUPS] = {1, 1, 1, 1, 1, 1, 1};
+    struct mt_gemm_mul m = {.n = 80, .groups = GROUPS, .offset = offset};
+    struct mt_gemm_tn t = {.o = 80, .i = 80, .groups = GROUPS, .offset = offset};
+    for (int parts = 1; parts < 40; parts += parts < 8 ? 1 : 7)
+        for (int merge = 0; merge < 2; merge++) {
+            struct mt_gemm_grid grid = mt_gemm_grid_mul(&m, 5, 3);
+            grid.merge = merge;
+            check_cut(&grid, one, 1, parts);
+            for (int accumulate = 0; accumulate < 2; accumulate++) {
+                int64_t work[GROUPS];
+                for (int e = 0; e < GROUPS; e++) {
+                    int64_t rows = offset[e + 1] - offset[e];
+                    work[e] = rows == 0 && accumulate ? 0 : (rows + 31) / 32 + 1;
+                }
+                t.accumulate = accumulate;
+                grid = mt_gemm_grid_tn(&t, 5, 3);
+                grid.merge = merge;
+                check_cut(&grid, work, 4, parts);
+            }
         }
 }
 
@@ -460,7 +553,8 @@ static void wild_products(const struct mt_gemm *g, struct mat out[2])
     seed = 12345;
     struct mat a = mat_wild(45, 70), w = mat_wild(66, 70), b = pack(g, &w, 1);
     out[0] = mat_new(MT_F32, 45, 66, 66), out[1] = mat_new(MT_F32, 70, 70, 70);
-    struct mt_gemm_mul x = {.c = out[0].p, .a = a.p, .b = b.p, .m = 45, .n = 66, .k = 70, .lda = 70, .ldc = 66};
+    struct mt_gemm_mul x = {
+        .c = out[0].p, .a = a.p, .b = b.p, .m = 45, .n = 66, .k = 70, .lda = 70, .ldc = 66};
     struct mt_gemm_tn y = {.dw = (float *)(void *)out[1].p, .dy = a.p, .x = a.p, .m = 45, .o = 70, .i = 70};
     y.lddw = y.lddy = y.ldx = 70;
     mul_parts(g, &x, 3);
@@ -484,7 +578,8 @@ TEST(vector_sets_have_the_bits_of_vdpbf16ps)
     static const enum mt_isa set_of[] = {MT_ISA_AVX2, MT_ISA_AVX512, MT_ISA_AVX512_BF16};
     if (!mt_isa_available(MT_ISA_AVX512, NULL)) SKIP("this machine has one such instruction set at most");
     for (int i = 1; i < 3; i++)
-        if (mt_isa_available(set_of[i], NULL)) check_same_bits(mt_gemm_of(MT_ISA_AVX2, MT_BF16), mt_gemm_of(set_of[i], MT_BF16));
+        if (mt_isa_available(set_of[i], NULL))
+            check_same_bits(mt_gemm_of(MT_ISA_AVX2, MT_BF16), mt_gemm_of(set_of[i], MT_BF16));
 }
 
 TEST(stand_in_has_the_bits_of_amx)
@@ -502,12 +597,14 @@ TEST(names)
         CHECK(mt_isa_parse(mt_isa_name((enum mt_isa)i), &isa, &err) == MT_OK && (int)isa == i);
         for (int t = 0; t < 2; t++) {
             const struct mt_gemm *g = mt_gemm_of((enum mt_isa)i, t ? MT_BF16 : MT_F32);
-            CHECK(!g || (g->dtype == (t ? MT_BF16 : MT_F32) && g->k_align == mt_gemm_k_align((enum mt_isa)i, g->dtype)));
+            CHECK(!g || (g->dtype == (t ? MT_BF16 : MT_F32) &&
+                         g->k_align == mt_gemm_k_align((enum mt_isa)i, g->dtype)));
             CHECK(g || !mt_isa_available((enum mt_isa)i, NULL));
         }
     }
     CHECK(mt_isa_parse("auto", &isa, &err) == MT_OK && isa == mt_isa_best() && mt_isa_available(isa, NULL));
-    CHECK(mt_isa_parse("sse", &isa, &err) == MT_CONFIG && strstr(err.msg, "\"sse\"") && strstr(err.msg, "avx512-bf16"));
+    CHECK(mt_isa_parse("sse", &isa, &err) == MT_CONFIG && strstr(err.msg, "\"sse\"") &&
+          strstr(err.msg, "avx512-bf16"));
     CHECK(!mt_gemm_of(MT_ISA_SCALAR, MT_I32));
 }
 
@@ -523,6 +620,7 @@ int main(void)
     RUN(mul_tn);
     RUN(mul_tn_large);
     RUN(groups);
+    RUN(work_is_cut_evenly);
     RUN(nan_propagates);
     RUN(vector_sets_have_the_bits_of_vdpbf16ps);
     RUN(stand_in_has_the_bits_of_amx);

@@ -109,8 +109,8 @@ TEST(reference_is_a_gradient)
     att_free(&r);
 }
 
-/* Error in norm, relative to values that are not all tiny (gradients of one token's attention are zero): probabilities
- * and score gradients are rounded to T before they are multiplied. */
+/* Error in norm, relative to values that are not all tiny (gradients of one token's attention are zero):
+ * probabilities and score gradients are rounded to T before they are multiplied. */
 static void check_norm(const struct kc *k, int arg, const double *want, double tol)
 {
     int64_t n = mt_view_count(k->v[arg]);
@@ -145,7 +145,7 @@ static void bwd_args(struct kc *k, mt_dtype t, const struct att *r, int64_t pad)
     kc_arg(k, t, r->N, r->G, r->B, pad, NULL);
     kc_arg(k, t, r->N, r->H, r->B, pad, r->dout);
     kc_arg(k, t, r->N, r->H, r->B, pad, r->o);
-    kc_arg(k, MT_F32, r->H, r->N, 0, 0, r->lse);
+    kc_arg(k, MT_F32, r->H, r->N, 0, 0, r->N ? r->lse : NULL);
     kc_arg(k, t, r->N, r->H, r->A, pad, r->q);
     kc_arg(k, t, r->N, r->G, r->A, pad, r->k);
     kc_arg(k, t, r->N, r->G, r->B, pad, r->v);
@@ -275,8 +275,8 @@ TEST(nan_stays_visible)
     att_free(&r);
 }
 
-/* Scores far apart: nothing may overflow, and the running maximum must carry over key blocks. Scores of some hundreds
- * are off by some 1e-5, and so are their exponentials. */
+/* Scores far apart: nothing may overflow, and the running maximum must carry over key blocks. Scores of some
+ * hundreds are off by some 1e-5, and so are their exponentials. */
 TEST(large_scores)
 {
     struct mt_cpu_dev dev;

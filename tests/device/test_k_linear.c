@@ -167,7 +167,8 @@ TEST(nan_stays_in_its_row)
     kc_each_isa(nan_row);
 }
 
-/* Runs a packing op and compares all its bytes, with the gaps between the matrices, with the same argument made by hand. */
+/* Runs a packing op and compares all its bytes, with the gaps between the matrices, with the same argument
+ * made by hand. */
 static void check_form(struct kc *k, const struct kc *want)
 {
     static const int cuts[] = {1, 3, 64};

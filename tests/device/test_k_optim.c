@@ -242,7 +242,8 @@ static void ns_shapes(const struct mt_cpu_dev *dev, mt_dtype t)
     ns_case(dev, t, 1, 67, 33, 3, MT_NS_SIMPLE);
     ns_case(dev, t, 20, 5, 9, 2, MT_NS_SIMPLE); /* more matrices than workspaces */
     ns_case(dev, t, 1, 1, 20, 0, MT_NS_SIMPLE);
-    /* cans maps to the very edge of where its next polynomials contract: the rounding of bf16 leads outside. */
+    /* cans maps to the very edge of where its next polynomials contract: the rounding of bf16 leads outside.
+     */
     for (int set = 0; set < (t == MT_F32 ? MT_N_NS_SETS : MT_NS_CANS); set++)
         ns_case(dev, t, 1, 24, 70, 0, set);
 }
@@ -251,7 +252,8 @@ TEST(newton_schulz)
     kc_each_isa(ns_shapes);
 }
 
-/* A set whose last triple is the exact step converges: all singular values become 1, so X X^T the unit matrix. */
+/* A set whose last triple is the exact step converges: all singular values become 1, so X X^T the unit
+ * matrix. */
 TEST(more_steps_than_triples_repeat_the_last)
 {
     enum { R = 12, C = 30 };
@@ -343,7 +345,8 @@ TEST(golden)
         struct mt_cpu_dev dev;
         if (!mt_isa_available((enum mt_isa)isa, NULL)) continue;
         mt_cpu_dev_init(&dev, (enum mt_isa)isa);
-        /* What ought to be zero in the matrix of rank 1 is rounding, multiplied by 3.4445 in each of 5 steps. */
+        /* What ought to be zero in the matrix of rank 1 is rounding, multiplied by 3.4445 in each of 5 steps.
+         */
         for (int i = 0; i < 10; i++) ns_golden(&g, &dev, names[i], strcmp(names[i], "rank1") ? 1e-5 : 1e-4);
         muon_golden(&g, &dev, 32, 32);
         muon_golden(&g, &dev, 48, 16);

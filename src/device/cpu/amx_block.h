@@ -24,7 +24,8 @@ static inline int64_t lesser(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Lines to fetch at every step so that `bytes` are fetched in `steps`, every other line: its neighbour comes by itself. */
+/* Lines to fetch at every step so that `bytes` are fetched in `steps`, every other line: its neighbour comes
+ * by itself. */
 static inline int64_t lines_per_step(int64_t bytes, int64_t steps)
 {
     return steps ? (bytes / 128 + steps - 1) / steps : 0;
@@ -56,7 +57,8 @@ static inline void amx_store(float *c0, float *c1, int64_t ld)
     }
 }
 /* One step of k: rows at a0 and a1, `row` bytes apart, times a step of a panel. */
-static inline __attribute__((always_inline)) void amx_step(const char *a0, const char *a1, int64_t row, const char *b)
+static inline __attribute__((always_inline)) void amx_step(const char *a0, const char *a1, int64_t row,
+                                                           const char *b)
 {
     TILE_LOAD_ONCE(6, b, 128);
     TILE_LOAD(4, a0, row);

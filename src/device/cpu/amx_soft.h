@@ -1,5 +1,5 @@
-/* amx_soft.h: a stand-in for the tile unit, included by amx_tile.h in a test's object. The tile file is part of the
- * machine, hence a variable; the object is used by one thread. */
+/* amx_soft.h: a stand-in for the tile unit, included by amx_tile.h in a test's object. The tile file is part
+ * of the machine, hence a variable; the object is used by one thread. */
 #ifndef MT_DEVICE_CPU_AMX_SOFT_H
 #define MT_DEVICE_CPU_AMX_SOFT_H
 #include "device/cpu/amx_tile.h"
@@ -60,19 +60,22 @@ static inline float soft_fma(float a, float b, float c)
 {
     return soft_flush(fmaf(a, b, c));
 }
-/* tdpbf16ps: the even and the odd products of 32 values of k run in two chains of fused multiply-adds from +0; their
- * sum is added to C. Every step rounds to nearest even and flushes denormals. */
+/* tdpbf16ps: the even and the odd products of 32 values of k run in two chains of fused multiply-adds from
+ * +0; their sum is added to C. Every step rounds to nearest even and flushes denormals. */
 static inline void soft_dot(int c, int a, int b)
 {
     const struct tile_config *f = &soft.config;
     int pairs = f->row_bytes[a] / 4, cols = f->row_bytes[c] / 4;
-    if (f->rows[c] != f->rows[a] || f->rows[b] != pairs || f->row_bytes[b] != f->row_bytes[c]) abort(); /* #UD */
+    if (f->rows[c] != f->rows[a] || f->rows[b] != pairs || f->row_bytes[b] != f->row_bytes[c])
+        abort(); /* #UD */
     for (int m = 0; m < f->rows[c]; m++)
         for (int n = 0; n < cols; n++) {
             float even = 0, odd = 0, acc;
             for (int k = 0; k < pairs; k++) {
-                even = soft_fma(soft_operand(soft.tile[a][m], 2 * k), soft_operand(soft.tile[b][k], 2 * n), even);
-                odd = soft_fma(soft_operand(soft.tile[a][m], 2 * k + 1), soft_operand(soft.tile[b][k], 2 * n + 1), odd);
+                even = soft_fma(soft_operand(soft.tile[a][m], 2 * k), soft_operand(soft.tile[b][k], 2 * n),
+                                even);
+                odd = soft_fma(soft_operand(soft.tile[a][m], 2 * k + 1),
+                               soft_operand(soft.tile[b][k], 2 * n + 1), odd);
             }
             memcpy(&acc, soft.tile[c][m] + 4 * n, 4);
             acc = soft_flush(soft_flush(acc) + soft_flush(even + odd));

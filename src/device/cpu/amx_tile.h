@@ -1,9 +1,10 @@
 /* amx_tile.h: the tile instructions the bf16 kernels use, in two versions.
  *
- *   default       inline assembly. The compiler's own intrinsics are avoided: gcc 12's tile load has no memory clobber
- *                 (an earlier store may move past it), and its configuration load declares 8 of the 64 bytes it reads.
- *   MT_AMX_SOFT   plain C on a tile file in memory, for tests on any machine: the bits of the hardware, and an abort
- *                 where it would fault. Only the object of a test is built this way.
+ *   default       inline assembly. The compiler's own intrinsics are avoided: gcc 12's tile load has no memory
+ *                 clobber (an earlier store may move past it), and its configuration load declares 8 of the 64
+ *                 bytes it reads.
+ *   MT_AMX_SOFT   plain C on a tile file in memory, for tests on any machine: the bits of the hardware, and an
+ *                 abort where it would fault. Only the object of a test is built this way.
  *
  * Tile numbers are literals: 0-3 hold C, 4-5 A, 6-7 B. */
 #ifndef MT_DEVICE_CPU_AMX_TILE_H
@@ -33,11 +34,13 @@ static inline struct tile_config tile_config_of(int rows)
 /* Back to the initial state: the kernel need not save 8 KiB at a context switch. */
 #define TILE_RELEASE() __asm__ volatile("tilerelease" ::: "memory")
 #define TILE_ZERO(t) __asm__ volatile("tilezero %%tmm" #t ::: "memory")
-#define TILE_LOAD(t, p, s) __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t ::"r"(p), "r"((int64_t)(s)) : "memory")
+#define TILE_LOAD(t, p, s) \
+    __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t ::"r"(p), "r"((int64_t)(s)) : "memory")
 /* With a streaming hint: the lines do not push out what is in L1. */
 #define TILE_LOAD_ONCE(t, p, s) \
     __asm__ volatile("tileloaddt1 (%0,%1,1), %%tmm" #t ::"r"(p), "r"((int64_t)(s)) : "memory")
-#define TILE_STORE(t, p, s) __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" ::"r"(p), "r"((int64_t)(s)) : "memory")
+#define TILE_STORE(t, p, s) \
+    __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" ::"r"(p), "r"((int64_t)(s)) : "memory")
 #define TILE_DOT(c, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::: "memory")
 #else
 #include "device/cpu/amx_soft.h"

@@ -1,8 +1,9 @@
 /* attention.h: what the attention kernels share. One kv head at a time; its queries are gathered to rows
  * (token, query head of the group), the keys are taken in blocks, and all products are packed products.
  *
- * Key blocks begin at multiples of ATT_KEYS whatever the cut into parts, and a row's sums run over them in ascending
- * order, so parts never change a bit. Blocks that no row of a tile sees are not touched: the cost is by document. */
+ * Key blocks begin at multiples of ATT_KEYS whatever the cut into parts, and a row's sums run over them in
+ * ascending order, so parts never change a bit. Blocks that no row of a tile sees are not touched: the cost
+ * is by document. */
 #ifndef MT_DEVICE_CPU_ATTENTION_H
 #define MT_DEVICE_CPU_ATTENTION_H
 #include "device/cpu/kernels.h"
@@ -27,8 +28,8 @@ struct mt_att {
 void mt_att_init(struct mt_att *t, const struct mt_call *c, void *scratch, const void *dev);
 /* bytes of the kernel's scratch, aligned to 64 */
 void *mt_att_take(struct mt_att *t, int64_t bytes);
-/* Sets the tile so that its rows, of row_bytes in all buffers together, fit what is left of the scratch. There is room
- * for widths to 512 with 128 query heads a kv head; more is a bug of the caller. */
+/* Sets the tile so that its rows, of row_bytes in all buffers together, fit what is left of the scratch.
+ * There is room for widths to 512 with 128 query heads a kv head; more is a bug of the caller. */
 void mt_att_set_tile(struct mt_att *t, int64_t row_bytes);
 /* Elements between rows of a gathered tile: multiples of 512 bytes share few cache sets. */
 int64_t mt_att_ld(const struct mt_att *t, int64_t width);
@@ -44,8 +45,8 @@ static inline int64_t mt_att_block(int64_t j)
 {
     return j / ATT_KEYS * ATT_KEYS;
 }
-/* All ones for the columns of the block at ks that token i sees, zero for the others: as bits, since what is masked
- * out may be NaN. */
+/* All ones for the columns of the block at ks that token i sees, zero for the others: as bits, since what is
+ * masked out may be NaN. */
 MT_VEC_INLINE void mt_att_mask(const struct mt_att *t, int64_t i, int64_t ks, uint32_t mask[ATT_KEYS])
 {
     int64_t from = t->begin[i] - ks, to = i + 1 - ks;
@@ -71,8 +72,8 @@ struct mt_att_arg {
 };
 struct mt_att_arg mt_att_arg(const struct mt_call *c, int i, int64_t width);
 
-/* Rows (token, head) of tokens [lo, hi) of x, `per` heads from head g * per on, to rows of mt_att_ld elements; and
- * back, from dense rows of f32 times factor[row] (or 1). */
+/* Rows (token, head) of tokens [lo, hi) of x, `per` heads from head g * per on, to rows of mt_att_ld
+ * elements; and back, from dense rows of f32 times factor[row] (or 1). */
 void mt_att_gather(const struct mt_att *t, void *rows, const struct mt_att_arg *x, int64_t g, int64_t lo,
                    int64_t hi);
 void mt_att_spread(const struct mt_att *t, const struct mt_att_arg *x, const float *rows, const float *factor,

@@ -12,20 +12,31 @@ static int64_t position(struct mt_exec_rank *r, const struct mt_stream *s)
     return r->base[s->id] + s->seq;
 }
 
-/* A collective's source is read through the table of all members' sources, which fills as they arrive. */
+static bool names_cut(int op)
+{
+    return op == MT_OP_gather_cut || op == MT_OP_scatter_cut || op == MT_OP_collect_cut || op == MT_OP_spread_cut;
+}
+
+/* A collective inside this process reads its sources through the table of all members' sources, which fills as they
+ * arrive. */
 static void join_group(struct mt_node *n, struct mt_stream *s)
 {
     struct mt_group *g = s->ctx->group[n->call.scalar[0].i];
     MT_ASSERT(g);
-    n->meet = &g->meet[s->id];
     n->members = g->n;
     n->member = mt_group_member(g, s->ctx->rank);
     MT_ASSERT(n->member >= 0);
-    n->src = n->call.arg[1];
-    n->call.arg[1] = n->meet->src;
+    if (g->wire) {
+        n->wire = g->wire;
+        n->move = g->move + s->id * g->n;
+    } else {
+        n->meet = &g->meet[s->id];
+        n->src = n->call.arg[1];
+        n->call.arg[1] = n->meet->src;
+    }
     n->call.dim['R' - 'A'] = n->members;
     n->call.dim['I' - 'A'] = n->member;
-    if (n->call.op == MT_OP_gather_cut || n->call.op == MT_OP_scatter_cut) {
+    if (names_cut(n->call.op)) {
         const struct mt_cut *cut = &s->ctx->cut[n->call.scalar[1].i];
         MT_ASSERT(cut->n == n->members);
         n->call.scalar[1].i = (int64_t)(intptr_t)cut->at; /* the kernel's, which knows no rank */

@@ -23,6 +23,7 @@ void mt_exec_unlock(struct mt_exec *e)
 {
     bool more = e->n_items > 0;
     atomic_store_explicit(&e->ready, more, memory_order_relaxed);
+    if (e->n_flights && !e->looking) more = true; /* somebody must look after them */
     if (more && e->sleeping && !e->spinning) pthread_cond_signal(&e->work);
     pthread_mutex_unlock(&e->mu);
 }
@@ -40,11 +41,16 @@ MT_UNWATCHED void mt_exec_part(const struct mt_exec *e, struct mt_node *n, int p
         poison(&n->call);
     else if (n->call.op == MT_OP_fresh)
         return;
+    if (n->wire) {
+        mt_moves_of(&n->call, n->move);
+        n->wire->start(n->wire, n->stream, n->move);
+        return;
+    }
     mt_cpu_kernel[n->call.op](&n->call, part, n->parts, scratch, e->dev);
 }
 
 /* ---- workers ---- */
-static int64_t now_ns(void)
+int64_t mt_exec_now(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -60,23 +66,27 @@ static void relax(void)
 }
 static void spin(const struct mt_exec *e)
 {
-    int64_t end = now_ns() + SPIN_NS;
+    int64_t end = mt_exec_now() + SPIN_NS;
     do
         for (int i = 0; i < 32; i++) {
             if (atomic_load_explicit(&e->ready, memory_order_relaxed)) return;
             relax();
         }
-    while (now_ns() < end);
+    while (mt_exec_now() < end);
 }
 static void wait_for_work(struct mt_exec *e)
 {
-    if (e->spin) {
+    if (e->spin && (!e->n_flights || e->looking)) {
         e->spinning++;
         mt_exec_unlock(e);
         spin(e);
         mt_exec_lock(e);
         e->spinning--;
         if (e->n_items || e->stop) return;
+    }
+    if (e->n_flights && !e->looking) {
+        mt_wire_wait(e);
+        return;
     }
     e->sleeping++;
     pthread_cond_wait(&e->work, &e->mu);
@@ -99,6 +109,7 @@ static void *worker_main(void *arg)
     mt_cpu_thread_setup();
     mt_exec_lock(e);
     while (!e->stop) {
+        if (mt_wire_due(e)) mt_wire_look(e);
         if (!e->n_items) {
             wait_for_work(e);
             continue;
@@ -109,11 +120,13 @@ static void *worker_main(void *arg)
         item_run(e, i, w->scratch);
         mt_exec_lock(e);
         e->running--;
-        if (i.node)
-            mt_queue_part_done(i.rank, i.node);
-        else
+        if (!i.node)
             mt_host_left(i.rank);
-        if (!e->n_items && !e->running) pthread_cond_signal(&e->idle);
+        else if (i.node->wire)
+            mt_wire_started(i.rank, i.node);
+        else
+            mt_queue_part_done(i.rank, i.node);
+        if (!mt_exec_busy(e)) pthread_cond_signal(&e->idle);
     }
     mt_exec_unlock(e);
     return NULL;
@@ -170,7 +183,7 @@ mt_status mt_exec_run(struct mt_exec *e, void (*host)(struct mt_ctx *, void *), 
     }
     mt_exec_unlock(e);
     mt_exec_lock(e);
-    while (e->n_items || e->running) pthread_cond_wait(&e->idle, &e->mu);
+    while (mt_exec_busy(e)) pthread_cond_wait(&e->idle, &e->mu);
     for (int i = 0; i < e->n; i++) mt_watch_ended(&e->rank[i]);
     mt_status st = run_status(e);
     mt_exec_unlock(e);
@@ -235,8 +248,9 @@ static mt_status exec_fill(struct mt_exec *e, struct mt_ctx *const ctxs[], int n
 {
     e->rank = calloc((size_t)n, sizeof *e->rank);
     e->items = calloc((size_t)n * (MT_N_STREAMS + 1), sizeof *e->items);
+    e->flight = calloc((size_t)n * MT_N_STREAMS, sizeof *e->flight);
     e->worker = calloc((size_t)e->o.workers, sizeof *e->worker);
-    MT_REQUIRE(e->rank && e->items && e->worker, err, MT_IO,
+    MT_REQUIRE(e->rank && e->items && e->flight && e->worker, err, MT_IO,
                "opening the executor of %d ranks: out of memory", n);
     for (int i = 0; i < n; i++) {
         e->n = i + 1; /* closing sees this one too */
@@ -306,6 +320,7 @@ void mt_exec_close(struct mt_exec *e)
     pthread_cond_destroy(&e->idle);
     free(e->rank);
     free(e->items);
+    free(e->flight);
     free(e->worker);
     free(e);
 }

@@ -1,7 +1,7 @@
 /* exec_core.h: what the executor's files share.
  *
  * exec.c: opening, workers, a run. exec_ready.c: the list of ready work. exec_queue.c: rings, streams,
- * collectives. exec_host.c: host code. exec_watch.c: what ThreadSanitizer builds do on top. cpu.c: the
+ * collectives. exec_host.c: host code. exec_wire.c: collectives between processes. exec_watch.c: what ThreadSanitizer builds do on top. cpu.c: the
  * device's functions.
  *
  * One lock guards ready list and queues; it is held for a few instructions per operation, never while one
@@ -24,7 +24,9 @@ struct mt_node {
     int32_t parts, left; /* not finished */
     int64_t seq;         /* in its stream, since opening */
     mt_event ev;         /* wait: the same */
-    struct mt_meeting *meet;
+    struct mt_meeting *meet; /* a collective inside this process */
+    struct mt_wire *wire;    /* one between processes, and its moves */
+    struct mt_move *move;
     int32_t member, members;
     void *src; /* collective: what this member contributes */
 };
@@ -42,6 +44,13 @@ struct mt_item {
     struct mt_exec_rank *rank;
     struct mt_node *node; /* NULL: host code */
     int32_t part;         /* next one */
+};
+
+/* A collective that was started on a wire. */
+struct mt_flight {
+    struct mt_exec_rank *rank;
+    struct mt_node *node;
+    bool over;
 };
 
 struct mt_exec_rank {
@@ -72,6 +81,10 @@ struct mt_exec {
     int64_t n_items, ops, live, picks;
     int ended, running, sleeping, spinning;
     bool stop, stuck, spin;
+    struct mt_flight *flight;
+    int n_flights, quiet; /* quiet: looks at them in a row that found none over */
+    bool looking;         /* a worker is at it */
+    int64_t looked;       /* when it was, ns */
     atomic_bool ready; /* there was work when the lock was last released */
     void (*host)(struct mt_ctx *, void *);
 };
@@ -91,6 +104,12 @@ struct mt_item mt_ready_take(struct mt_exec *e);
 void mt_queue_publish(struct mt_exec_rank *r);
 void mt_queue_part_done(struct mt_exec_rank *r, struct mt_node *n);
 
+/* exec_wire.c, under the lock */
+void mt_wire_started(struct mt_exec_rank *r, struct mt_node *n);
+bool mt_wire_due(const struct mt_exec *e); /* time for a look */
+void mt_wire_look(struct mt_exec *e);      /* leaves the lock meanwhile */
+void mt_wire_wait(struct mt_exec *e);      /* before the next look, for want of other work: leaves the lock */
+
 /* exec_host.c */
 mt_status mt_host_open(struct mt_exec_rank *r, mt_err *e);
 void mt_host_park(struct mt_exec_rank *r,
@@ -101,7 +120,9 @@ struct mt_node *mt_host_node(struct mt_exec_rank *r); /* a free node, to be fill
 void mt_host_push(struct mt_exec_rank *r, struct mt_node *n); /* the node just got */
 
 /* exec.c */
+int64_t mt_exec_now(void); /* ns */
 void mt_exec_lock(struct mt_exec *e);
 void mt_exec_unlock(struct mt_exec *e); /* and calls workers if there is work */
+static inline bool mt_exec_busy(const struct mt_exec *e) { return e->n_items || e->running || e->n_flights; }
 void mt_exec_part(const struct mt_exec *e, struct mt_node *n, int part, void *scratch);
 #endif

@@ -63,6 +63,7 @@ struct mt_node *mt_host_node(struct mt_exec_rank *r)
     n->next = -1;
     n->wait = n->done = false;
     n->meet = NULL;
+    n->wire = NULL;
     n->parts = n->left = 1;
     return n;
 }

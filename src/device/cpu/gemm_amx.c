@@ -1,9 +1,10 @@
 /* bf16 products by AMX tiles: blocks of 32x32 in four tiles of C.
  *
- * Four loads of 1 KiB feed four products of 16 cycles each: the L1 can do that, or half of it the L2. So 32 rows of A stay
- * in L1 while panels of B (2 KiB per step of 32 k), loaded with the streaming hint, come from L2, where a chunk of panels
- * stays while all rows pass. Rows are cut in tiles of equal height (37 rows: three of 13, the last overlapping), so that
- * one tile configuration serves a call and few rows are computed twice. */
+ * Four loads of 1 KiB feed four products of 16 cycles each: the L1 can do that, or half of it the L2. So 32
+ * rows of A stay in L1 while panels of B (2 KiB per step of 32 k), loaded with the streaming hint, come from
+ * L2, where a chunk of panels stays while all rows pass. Rows are cut in tiles of equal height (37 rows:
+ * three of 13, the last overlapping), so that one tile configuration serves a call and few rows are computed
+ * twice. */
 #include "device/cpu/amx_block.h"
 #include "device/cpu/gemm_kernels.h"
 
@@ -16,28 +17,28 @@
 #endif
 
 enum {
-    K_BLOCK = 512,          /* values of k summed in tiles at a time: 32 rows of A are 32 KiB of L1 */
-    K_WHOLE = 768,          /* up to here k is not cut */
-    UNIT = 32,              /* rows of a block */
-    CHUNK_BYTES = 1 << 20,  /* panels of B that stay in L2 while rows pass */
-    CHUNK = 8,              /* panels at most if k is cut, and rows: their sums wait in scratch between blocks of k */
-    CUT_ROWS = 256,
-    WHOLE_ROWS = 512,
+    K_BLOCK = 512,         /* values of k summed in tiles at a time: 32 rows of A are 32 KiB of L1 */
+    K_WHOLE = 768,         /* up to here k is not cut */
+    UNIT = 32,             /* rows of a block */
+    CHUNK_BYTES = 1 << 20, /* panels of B that stay in L2 while rows pass */
+    CHUNK = 8,             /* panels and ... */
+    CUT_ROWS = 256,        /* ... rows, if k is cut: their sums wait in scratch between blocks of k */
+    WHOLE_ROWS = 512,      /* rows of a rectangle, if not, before it goes to the next panel */
     A_BYTES = UNIT * K_WHOLE * 2,
     PARTIAL_BYTES = CUT_ROWS * CHUNK * MT_PANEL * 4,
     SUM_BYTES = UNIT * MT_PANEL * 4
 };
 _Static_assert(A_BYTES + PARTIAL_BYTES + 2 * SUM_BYTES <= MT_GEMM_SCRATCH, "scratch of mul");
 
-/* Rows of a finished block waiting to be written to C. They are written a few per step inside the next block's loop: the
- * vector work then runs beside the tile unit instead of after it. */
+/* Rows of a finished block waiting to be written to C. They are written a few per step inside the next
+ * block's loop: the vector work then runs beside the tile unit instead of after it. */
 struct pending {
     const float *sum; /* [n][32] */
     int64_t n, row, col, cols;
 };
 
-/* Memory wanted soon, asked for a few lines per step, since from L3 a core gets 9 bytes a cycle and many requests at once
- * stop the tile unit. */
+/* Memory wanted soon, asked for a few lines per step, since from L3 a core gets 9 bytes a cycle and many
+ * requests at once stop the tile unit. */
 struct ahead {
     const char *b, *a;        /* the panels behind the chunk; the rows behind the block */
     int64_t b_lines, a_lines; /* per step, every other one: its neighbour comes by itself */
@@ -49,9 +50,10 @@ struct job {
     int64_t tiles, height; /* tiles of rows, and rows of each */
     bool plain;            /* C is bf16 and gets the rounded sums */
     bool copy;             /* A is copied to a_copy, 32 rows at a time */
+    bool far;              /* A is larger than L2 */
     char *a_copy;
-    float *partial;        /* [panel of the chunk][row][32] */
-    float *sum[2];         /* blocks leaving the tiles, in turns */
+    float *partial; /* [panel of the chunk][row][32] */
+    float *sum[2];  /* blocks leaving the tiles, in turns */
     int turn;
     struct pending wait;
     struct ahead ahead;
@@ -63,7 +65,8 @@ static void add_row(const struct job *j, float *x, int64_t row, int64_t col, int
     if (g->bias)
         for (int64_t c = 0; c < cols; c++) x[c] += g->bias[j->r.group * g->bias_stride + col + c];
     if (g->add)
-        for (int64_t c = 0; c < cols; c++) x[c] += mt_f32_of(((const mt_bf16 *)g->add)[row * g->ldadd + col + c]);
+        for (int64_t c = 0; c < cols; c++)
+            x[c] += mt_f32_of(((const mt_bf16 *)g->add)[row * g->ldadd + col + c]);
 }
 
 static inline void round_row(mt_bf16 *h, const float *x)
@@ -116,14 +119,16 @@ static inline void copy_rows(char *to, const char *from, int64_t row, int64_t he
     for (int64_t r = 0; r < height; r++) memcpy(to + 64 * r, from + r * row, 64);
 }
 
-/* C in tiles 0-3 += A times a panel. What else there is to do is done a little per step, in the shadow of the products: rows
- * of the block before are written, rows of A are copied as [tile][step][row][64 bytes], lines are fetched. */
-static inline __attribute__((always_inline)) void products(struct job *j, struct strip a, const char *b, int64_t steps,
-                                                           bool two, bool copy)
+/* C in tiles 0-3 += A times a panel. What else there is to do is done a little per step, in the shadow of the
+ * products: rows of the block before are written, rows of A are copied as [tile][step][row][64 bytes], lines
+ * are fetched. */
+static inline __attribute__((always_inline)) void products(struct job *j, struct strip a, const char *b,
+                                                           int64_t steps, bool two, bool copy)
 {
     struct pending *w = &j->wait;
     if (steps == 0) return;
-    int64_t per = (w->n + steps - 1) / steps, ldc = j->g->ldc, left = j->plain && w->cols == MT_PANEL ? w->n : 0;
+    int64_t per = (w->n + steps - 1) / steps, ldc = j->g->ldc,
+            left = j->plain && w->cols == MT_PANEL ? w->n : 0;
     const float *sum = w->sum;
     mt_bf16 *c = left ? (mt_bf16 *)j->g->c + w->row * ldc + w->col : NULL;
     struct ahead f = j->ahead;
@@ -164,7 +169,8 @@ static void gather_c(const struct job *j, const struct block *b, float *sum, int
     }
 }
 
-/* The block's sums go where they may: to C itself, or through scratch, to be written in the next block's shadow. */
+/* The block's sums go where they may: to C itself, or through scratch, to be written in the next block's
+ * shadow. */
 static void finish_block(struct job *j, const struct block *b, float *sum, int64_t col, int64_t cols)
 {
     const struct mt_gemm_mul *g = j->g;
@@ -183,7 +189,8 @@ static void finish_block(struct job *j, const struct block *b, float *sum, int64
         j->wait.n = h;
         write_pending(j, h);
     }
-    j->wait = (struct pending){sum + ((b->two ? h : 0) + repeated) * MT_PANEL, h - repeated, row + last + repeated, col, cols};
+    j->wait = (struct pending){sum + ((b->two ? h : 0) + repeated) * MT_PANEL, h - repeated,
+                               row + last + repeated, col, cols};
 }
 
 static struct strip copied(const struct job *j, int64_t k)
@@ -207,8 +214,8 @@ static void copy_a(const struct job *j, const struct block *b, const mt_bf16 *a,
 }
 
 /* What a block of C starts from, and where it goes. */
-static void one_block(struct job *j, const struct block *b, struct strip a, bool copy, int64_t panel, int64_t k0, int64_t k,
-                      float *part0)
+static void one_block(struct job *j, const struct block *b, struct strip a, bool copy, int64_t panel,
+                      int64_t k0, int64_t k, float *part0)
 {
     const struct mt_gemm_mul *g = j->g;
     int64_t steps = (k + STEP - 1) / STEP, kpad = (g->k + STEP - 1) / STEP * STEP, h = j->height;
@@ -223,10 +230,14 @@ static void one_block(struct job *j, const struct block *b, struct strip a, bool
     } else {
         amx_zero();
     }
-    if (copy && b->two) products(j, a, panel_at, steps, true, true);
-    else if (copy) products(j, a, panel_at, steps, false, true);
-    else if (b->two) products(j, a, panel_at, steps, true, false);
-    else products(j, a, panel_at, steps, false, false);
+    if (copy && b->two)
+        products(j, a, panel_at, steps, true, true);
+    else if (copy)
+        products(j, a, panel_at, steps, false, true);
+    else if (b->two)
+        products(j, a, panel_at, steps, true, false);
+    else
+        products(j, a, panel_at, steps, false, false);
     if (k0 + k < g->k) {
         amx_store(part0, part1, MT_PANEL);
         return;
@@ -243,21 +254,28 @@ static void mul_chunk(struct job *j, int64_t first, int64_t panels)
     do {
         int64_t k = lesser(kc, g->k - k0);
         const mt_bf16 *rows = (const mt_bf16 *)g->a + (j->r.first + j->r.row) * g->lda + k0;
-        /* The panels behind the chunk, perhaps of the next group, are fetched during all the work on the chunk; the rows
-         * behind a block during the work on the block, unless they lie far apart. */
-        int64_t kpad = (k + STEP - 1) / STEP * STEP, bytes = panels * kpad * MT_PANEL * 2, steps = panels * kpad / STEP;
-        const char *b_at = (const char *)g->b + j->r.group * g->b_stride + (first + panels) * kpad * MT_PANEL * 2;
-        j->ahead = (struct ahead){.b = b_at, .b_lines = lines_per_step(bytes, (j->tiles + 1) / 2 * steps)};
+        /* The panels behind the chunk, perhaps of the next group, are fetched during all the work on the
+         * chunk; the rows behind a block during the work on the block, unless they lie far apart. */
+        int64_t kpad = (k + STEP - 1) / STEP * STEP, bytes = panels * kpad * MT_PANEL * 2,
+                steps = panels * kpad / STEP;
+        const char *b_at = (const char *)g->b + j->r.group * g->b_stride +
+                           (first + panels) * kpad * MT_PANEL * 2;
+        bool more = (first + panels) * MT_PANEL < g->n || j->r.group + 1 < (g->offset ? g->groups : 1);
+        j->ahead = (struct ahead){.b = b_at,
+                                  .b_lines = more ? lines_per_step(bytes, (j->tiles + 1) / 2 * steps) : 0};
         for (int64_t t = 0; t < j->tiles; t += 2) {
-            struct block b = {t, lesser(t * h, j->r.rows - h), lesser((t + 1) * h, j->r.rows - h), t + 1 < j->tiles};
-            struct strip a = {(const char *)(rows + b.r0 * g->lda), (const char *)(rows + b.r1 * g->lda), 2 * g->lda, 64};
+            struct block b = {t, lesser(t * h, j->r.rows - h), lesser((t + 1) * h, j->r.rows - h),
+                              t + 1 < j->tiles};
+            struct strip a = {(const char *)(rows + b.r0 * g->lda), (const char *)(rows + b.r1 * g->lda),
+                              2 * g->lda, 64};
             bool copy = j->copy && k % STEP == 0;
             j->ahead.a = (const char *)(rows + (b.two ? b.r1 + h : b.r0 + h) * g->lda);
-            j->ahead.a_lines = g->lda < 2 * k ? lines_per_step(2 * UNIT * g->lda, steps) : 0;
+            j->ahead.a_lines = j->far && g->lda < 2 * k ? lines_per_step(2 * UNIT * g->lda, steps) : 0;
             if (k % STEP) copy_a(j, &b, rows, k);
             for (int64_t p = 0; p < panels; p++) {
                 if (k % STEP || (copy && p == 1)) a = copied(j, k);
-                one_block(j, &b, a, copy && p == 0, first + p, k0, k, j->partial + (p * CUT_ROWS + t * 16) * MT_PANEL);
+                one_block(j, &b, a, copy && p == 0, first + p, k0, k,
+                          j->partial + (p * CUT_ROWS + t * 16) * MT_PANEL);
             }
         }
         k0 += kc;
@@ -271,11 +289,13 @@ static void mul_rect(struct job *j)
     j->tiles = (j->r.rows + 15) / 16;
     j->height = (j->r.rows + j->tiles - 1) / j->tiles;
     j->plain = g->c_dtype == MT_BF16 && !g->add && !g->bias;
+    j->far = 2 * g->lda * (g->offset ? g->offset[g->groups] - g->offset[0] : g->m) > CHUNK_BYTES;
     j->copy = g->lda * 2 % 512 == 0 && j->r.rows > 1 && j->r.panels > 3;
     struct tile_config config = tile_config_of((int)j->height);
     TILE_CONFIG(&config);
     int64_t chunk = g->k > K_WHOLE ? CHUNK : CHUNK_BYTES / ((g->k + STEP) * MT_PANEL * 2);
-    for (int64_t p = 0; p < j->r.panels; p += chunk) mul_chunk(j, j->r.panel + p, lesser(chunk, j->r.panels - p));
+    for (int64_t p = 0; p < j->r.panels; p += chunk)
+        mul_chunk(j, j->r.panel + p, lesser(chunk, j->r.panels - p));
     write_pending(j, 2 * UNIT);
 }
 

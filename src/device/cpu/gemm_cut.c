@@ -55,13 +55,23 @@ void mt_gemm_cut_init(struct mt_gemm_cut *cut, const struct mt_gemm_grid *grid, 
 {
     int64_t total = 0;
     for (int64_t e = 0; e < grid->groups; e++) total += weight(grid, e) * cells(grid, e);
-    *cut = (struct mt_gemm_cut){.grid = *grid,
-                                .lo = total * part / parts,
-                                .hi = total * (part + 1) / parts};
+    *cut = (struct mt_gemm_cut){.grid = *grid, .lo = total * part / parts, .hi = total * (part + 1) / parts};
 }
 
-/* Cells are counted block of rows by block, in a block panel by panel, in a panel down the rows: a part that gets
- * many cells gets whole blocks. A cell belongs to the part in whose share its work begins. */
+/* Units in the whole blocks that `n` cells can fill, beginning with one that they do fill. */
+static int64_t merged(const struct mt_gemm_grid *g, int64_t units, int64_t n)
+{
+    int64_t panels = ceil_div(g->cols, MT_PANEL), tall = 0;
+    while (tall < units) {
+        int64_t high = clamp(units - tall, 0, g->block);
+        if ((tall + high) * panels > n) break;
+        tall += high;
+    }
+    return tall;
+}
+
+/* Cells are counted block of rows by block, in a block panel by panel, in a panel down the rows: a part that
+ * gets many cells gets whole blocks. A cell belongs to the part in whose share its work begins. */
 bool mt_gemm_cut_next(struct mt_gemm_cut *cut, struct mt_gemm_rect *r)
 {
     const struct mt_gemm_grid *g = &cut->grid;
@@ -78,14 +88,7 @@ bool mt_gemm_cut_next(struct mt_gemm_cut *cut, struct mt_gemm_rect *r)
             int64_t p = (begin - block * panels) / high, u = (begin - block * panels) % high;
             int64_t whole = u ? 0 : clamp((end - begin) / high, 0, panels - p);
             int64_t tall = whole ? high : clamp(end - begin, 0, high - u);
-            if (g->merge && whole == panels) {
-                int64_t cells_left = end - begin - panels * high;
-                for (; block + tall < units; tall += high, cells_left -= panels * high) {
-                    high = clamp(units - block - tall, 0, g->block);
-                    if (cells_left < panels * high) break;
-                }
-                high = tall;
-            }
+            if (g->merge && whole == panels) high = tall = merged(g, units - block, end - begin);
             /* Units of even height: 37 rows are 18 and 19, not 32 and 5. */
             int64_t row0 = rows * (block + u) / units, row1 = rows * (block + u + tall) / units;
             *r = (struct mt_gemm_rect){.group = cut->group,

@@ -12,12 +12,14 @@ extern const struct mt_gemm mt_gemm_neon_f32, mt_gemm_neon_bf16;
 /* Bytes of scratch; the kernel files assert that their layouts fit. */
 enum { MT_GEMM_SCRATCH = 2 << 20 };
 
-/* Members pack_nt, pack_nn and unpack_nt of the tables: f32, bf16 with k in pairs, bf16 with k in groups of 32. */
-#define MT_GEMM_DECLARE_PACK(form)                                                                            \
-    void mt_gemm_pack_nt_##form(void *out, const void *w, mt_dtype w_dtype, int64_t ldw, int64_t o, int64_t i, \
-                                int part, int parts);                                                         \
-    void mt_gemm_pack_nn_##form(void *out, const void *nt, int64_t o, int64_t i, int part, int parts);        \
-    void mt_gemm_unpack_nt_##form(void *w, const void *nt, int64_t ldw, int64_t o, int64_t i, int part, int parts);
+/* Members pack_nt, pack_nn and unpack_nt of the tables: f32, bf16 with k in pairs, bf16 with k in groups of
+ * 32. */
+#define MT_GEMM_DECLARE_PACK(form)                                                                      \
+    void mt_gemm_pack_nt_##form(void *out, const void *w, mt_dtype w_dtype, int64_t ldw, int64_t o,     \
+                                int64_t i, int part, int parts);                                        \
+    void mt_gemm_pack_nn_##form(void *out, const void *nt, int64_t o, int64_t i, int part, int parts);  \
+    void mt_gemm_unpack_nt_##form(void *w, const void *nt, int64_t ldw, int64_t o, int64_t i, int part, \
+                                  int parts);
 MT_GEMM_DECLARE_PACK(f32)
 MT_GEMM_DECLARE_PACK(bf16_pairs)
 MT_GEMM_DECLARE_PACK(bf16_tiles)
@@ -28,10 +30,10 @@ struct mt_gemm_grid {
     int64_t groups;
     const int64_t *offset; /* rows of the groups; NULL: one group of m rows */
     int64_t m;
-    int64_t rows;  /* output rows of every group, or -1: as many as the group has (mul) */
-    int64_t cols;  /* output columns */
-    int64_t unit;  /* rows of a cell at most */
-    int64_t block; /* cells whose rows are worked on together while all panels pass */
+    int64_t rows;    /* output rows of every group, or -1: as many as the group has (mul) */
+    int64_t cols;    /* output columns */
+    int64_t unit;    /* rows of a cell at most */
+    int64_t block;   /* cells whose rows are worked on together while all panels pass */
     bool skip_empty; /* groups without rows need nothing */
     bool merge;      /* several whole blocks may come as one rectangle */
 };

@@ -27,8 +27,8 @@ static inline mt_bf16 read_bf16(const void *w, mt_dtype t, int64_t i)
     return t == MT_F32 ? mt_bf16_of(((const float *)w)[i]) : ((const mt_bf16 *)w)[i];
 }
 
-void mt_gemm_pack_nt_f32(void *out, const void *w, mt_dtype w_dtype, int64_t ldw, int64_t o, int64_t i, int part,
-                         int parts)
+void mt_gemm_pack_nt_f32(void *out, const void *w, mt_dtype w_dtype, int64_t ldw, int64_t o, int64_t i,
+                         int part, int parts)
 {
     struct range r = panels_of(o, part, parts);
     for (int64_t p = r.lo; p < r.hi; p++) {
@@ -66,8 +66,7 @@ void mt_gemm_pack_nn_f32(void *out, const void *nt, int64_t o, int64_t i, int pa
         for (int64_t p = 0; p * MT_PANEL < o; p++) {
             const float *s = (const float *)nt + (p * i + q * MT_PANEL) * MT_PANEL;
             for (int64_t j = 0; j < least(o - p * MT_PANEL, MT_PANEL); j++)
-                for (int64_t c = 0; c < cols; c++)
-                    d[(p * MT_PANEL + j) * MT_PANEL + c] = s[c * MT_PANEL + j];
+                for (int64_t c = 0; c < cols; c++) d[(p * MT_PANEL + j) * MT_PANEL + c] = s[c * MT_PANEL + j];
         }
     }
 }
@@ -85,8 +84,10 @@ static void pack_nt_bf16(uint32_t *out, const void *w, mt_dtype w_dtype, int64_t
     for (int64_t p = r.lo; p < r.hi; p++) {
         uint32_t *d = out + p * MT_PANEL * words;
         int64_t rows = least(o - p * MT_PANEL, MT_PANEL);
-        if (rows < MT_PANEL) memset(d, 0, (size_t)(MT_PANEL * words) * sizeof *d);
-        else memset(d + i / 2 * MT_PANEL, 0, (size_t)(MT_PANEL * (words - i / 2)) * sizeof *d);
+        if (rows < MT_PANEL)
+            memset(d, 0, (size_t)(MT_PANEL * words) * sizeof *d);
+        else
+            memset(d + i / 2 * MT_PANEL, 0, (size_t)(MT_PANEL * (words - i / 2)) * sizeof *d);
         for (int64_t k0 = 0; k0 < i / 2; k0 += 16)
             for (int64_t j = 0; j < rows; j++) {
                 int64_t at = (p * MT_PANEL + j) * ldw;
@@ -112,9 +113,10 @@ static void unpack_nt_bf16(mt_bf16 *w, const uint32_t *nt, int64_t ldw, int64_t 
     }
 }
 
-/* A 2x2 block of W: words (o, i..i+1) and (o+1, i..i+1) become words (o..o+1, i) and (o..o+1, i+1). Padding of the
- * source is zero, so whole blocks may be turned up to the padded edges. */
-static void pack_nn_bf16(uint32_t *out, const uint32_t *nt, int64_t o, int64_t i, struct range r, int64_t align)
+/* A 2x2 block of W: words (o, i..i+1) and (o+1, i..i+1) become words (o..o+1, i) and (o..o+1, i+1). Padding
+ * of the source is zero, so whole blocks may be turned up to the padded edges. */
+static void pack_nn_bf16(uint32_t *out, const uint32_t *nt, int64_t o, int64_t i, struct range r,
+                         int64_t align)
 {
     int64_t sw = padded(i, align) / 2, dw = padded(o, align) / 2;
     for (int64_t q = r.lo; q < r.hi; q++) {
@@ -134,21 +136,24 @@ static void pack_nn_bf16(uint32_t *out, const uint32_t *nt, int64_t o, int64_t i
     }
 }
 
-#define DEFINE_BF16(form, align)                                                                                  \
-    void mt_gemm_pack_nt_##form(void *out, const void *w, mt_dtype w_dtype, int64_t ldw, int64_t o, int64_t i,     \
-                                int part, int parts)                                                              \
-    {                                                                                                             \
-        struct range r = panels_of(o, part, parts);                                                               \
-        if (w_dtype == MT_F32) pack_nt_bf16(out, w, MT_F32, ldw, o, i, r, align);                                 \
-        else pack_nt_bf16(out, w, MT_BF16, ldw, o, i, r, align);                                                  \
-    }                                                                                                             \
-    void mt_gemm_pack_nn_##form(void *out, const void *nt, int64_t o, int64_t i, int part, int parts)             \
-    {                                                                                                             \
-        pack_nn_bf16(out, nt, o, i, panels_of(i, part, parts), align);                                            \
-    }                                                                                                             \
-    void mt_gemm_unpack_nt_##form(void *w, const void *nt, int64_t ldw, int64_t o, int64_t i, int part, int parts) \
-    {                                                                                                             \
-        unpack_nt_bf16(w, nt, ldw, o, i, panels_of(o, part, parts), align);                                       \
+#define DEFINE_BF16(form, align)                                                                        \
+    void mt_gemm_pack_nt_##form(void *out, const void *w, mt_dtype w_dtype, int64_t ldw, int64_t o,     \
+                                int64_t i, int part, int parts)                                         \
+    {                                                                                                   \
+        struct range r = panels_of(o, part, parts);                                                     \
+        if (w_dtype == MT_F32)                                                                          \
+            pack_nt_bf16(out, w, MT_F32, ldw, o, i, r, align);                                          \
+        else                                                                                            \
+            pack_nt_bf16(out, w, MT_BF16, ldw, o, i, r, align);                                         \
+    }                                                                                                   \
+    void mt_gemm_pack_nn_##form(void *out, const void *nt, int64_t o, int64_t i, int part, int parts)   \
+    {                                                                                                   \
+        pack_nn_bf16(out, nt, o, i, panels_of(i, part, parts), align);                                  \
+    }                                                                                                   \
+    void mt_gemm_unpack_nt_##form(void *w, const void *nt, int64_t ldw, int64_t o, int64_t i, int part, \
+                                  int parts)                                                            \
+    {                                                                                                   \
+        unpack_nt_bf16(w, nt, ldw, o, i, panels_of(o, part, parts), align);                             \
     }
 DEFINE_BF16(bf16_pairs, 2)
 DEFINE_BF16(bf16_tiles, 32)

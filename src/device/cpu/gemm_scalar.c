@@ -9,8 +9,10 @@ static inline float get(const void *p, mt_dtype t, int64_t i)
 }
 static inline void put(void *p, mt_dtype t, int64_t i, float x)
 {
-    if (t == MT_F32) ((float *)p)[i] = x;
-    else ((mt_bf16 *)p)[i] = mt_bf16_of(x);
+    if (t == MT_F32)
+        ((float *)p)[i] = x;
+    else
+        ((mt_bf16 *)p)[i] = mt_bf16_of(x);
 }
 
 /* One row of A times one panel: the 32 sums are kept side by side, so that the panel is read in order. */
@@ -18,7 +20,8 @@ static void row_times_panel(float sum[MT_PANEL], const void *a, const void *b, i
 {
     if (t == MT_F32) {
         for (int64_t q = 0; q < k; q++)
-            for (int j = 0; j < MT_PANEL; j++) sum[j] += ((const float *)a)[q] * ((const float *)b)[q * MT_PANEL + j];
+            for (int j = 0; j < MT_PANEL; j++)
+                sum[j] += ((const float *)a)[q] * ((const float *)b)[q * MT_PANEL + j];
         return;
     }
     const mt_bf16 *x = a, *w = b;
@@ -35,7 +38,8 @@ static void mul_rect(const struct mt_gemm_mul *g, const struct mt_gemm_rect *r, 
         int64_t col = p * MT_PANEL, cols = g->n - col < MT_PANEL ? g->n - col : MT_PANEL;
         for (int64_t m = r->first + r->row; m < r->first + r->row + r->rows; m++) {
             float sum[MT_PANEL] = {0};
-            for (int64_t j = 0; g->accumulate && j < cols; j++) sum[j] = ((const float *)g->c)[m * g->ldc + col + j];
+            for (int64_t j = 0; g->accumulate && j < cols; j++)
+                sum[j] = ((const float *)g->c)[m * g->ldc + col + j];
             row_times_panel(sum, (const char *)g->a + m * g->lda * size, b, g->k, t);
             for (int64_t j = 0; j < cols; j++) {
                 if (g->bias) sum[j] += g->bias[r->group * g->bias_stride + col + j];
@@ -95,8 +99,14 @@ static void mul_tn_bf16(const struct mt_gemm_tn *g, int part, int parts, void *s
     mul_tn(g, part, parts, MT_BF16);
 }
 
-const struct mt_gemm mt_gemm_scalar_f32 = {MT_ISA_SCALAR,         MT_F32,  1,      mt_gemm_pack_nt_f32, mt_gemm_pack_nn_f32,
-                                           mt_gemm_unpack_nt_f32, mul_f32, mul_tn_f32};
-const struct mt_gemm mt_gemm_scalar_bf16 = {
-    MT_ISA_SCALAR, MT_BF16,    2, mt_gemm_pack_nt_bf16_pairs, mt_gemm_pack_nn_bf16_pairs, mt_gemm_unpack_nt_bf16_pairs,
-    mul_bf16,      mul_tn_bf16};
+const struct mt_gemm mt_gemm_scalar_f32 = {
+    MT_ISA_SCALAR,         MT_F32,  1,         mt_gemm_pack_nt_f32, mt_gemm_pack_nn_f32,
+    mt_gemm_unpack_nt_f32, mul_f32, mul_tn_f32};
+const struct mt_gemm mt_gemm_scalar_bf16 = {MT_ISA_SCALAR,
+                                            MT_BF16,
+                                            2,
+                                            mt_gemm_pack_nt_bf16_pairs,
+                                            mt_gemm_pack_nn_bf16_pairs,
+                                            mt_gemm_unpack_nt_bf16_pairs,
+                                            mul_bf16,
+                                            mul_tn_bf16};

@@ -1,6 +1,6 @@
-/* dW = dY^T X by AMX tiles. The sum runs over rows, so both operands are copied: dY transposed (it becomes A), X with
- * its rows interleaved in pairs (it becomes B). Groups of 32 rows are filled up with zeros. 32 columns of dY stay in L1
- * while panels of X come from L2, so that dW is written along its rows. */
+/* dW = dY^T X by AMX tiles. The sum runs over rows, so both operands are copied: dY transposed (it becomes
+ * A), X with its rows interleaved in pairs (it becomes B). Groups of 32 rows are filled up with zeros. 32
+ * columns of dY stay in L1 while panels of X come from L2, so that dW is written along its rows. */
 #include "device/cpu/amx_block.h"
 #include "device/cpu/gemm_kernels.h"
 
@@ -20,7 +20,8 @@ enum {
     Y_BYTES = TN_ROWS * TN_UNIT * 2,
     X_BYTES = TN_PANELS * TN_ROWS * MT_PANEL * 2,
     EDGE_BYTES = TN_UNIT * MT_PANEL * 4,
-    STREAM_BYTES = 2 << 20 /* a dW that no L2 holds is written past the caches, which saves reading it first */
+    STREAM_BYTES =
+        2 << 20 /* a dW that no L2 holds is written past the caches, which saves reading it first */
 };
 _Static_assert(Y_BYTES + X_BYTES + EDGE_BYTES <= MT_GEMM_SCRATCH, "scratch of mul_tn");
 
@@ -34,7 +35,8 @@ static inline __m512i lanes(const mt_bf16 *p, int64_t step)
     return _mm512_mask_broadcast_i32x4(v, 0xf000, _mm_loadu_si128((const void *)(p + 3 * step)));
 }
 #define UNROLL _Pragma("GCC unroll 8")
-/* 8 columns of 32 rows, as 8 rows of 32: lane L takes rows 8L .. 8L + 7, then 8x8 transposes inside the lanes. */
+/* 8 columns of 32 rows, as 8 rows of 32: lane L takes rows 8L .. 8L + 7, then 8x8 transposes inside the
+ * lanes. */
 static inline void transpose_8(mt_bf16 *out, const mt_bf16 *y, int64_t ld)
 {
     __m512i r[8], s[8];
@@ -88,7 +90,8 @@ static inline void interleave(mt_bf16 *out, const mt_bf16 *x, int64_t ld)
 #endif
 
 /* A piece at an edge of the matrix, filled up with zeros to 32 rows of `width`. */
-static const mt_bf16 *fill_up(mt_bf16 *out, const mt_bf16 *s, int64_t ld, int64_t rows, int64_t cols, int64_t width)
+static const mt_bf16 *fill_up(mt_bf16 *out, const mt_bf16 *s, int64_t ld, int64_t rows, int64_t cols,
+                              int64_t width)
 {
     memset(out, 0, (size_t)(STEP * width) * sizeof *out);
     for (int64_t r = 0; r < rows; r++) memcpy(out + r * width, s + r * ld, (size_t)cols * sizeof *out);
@@ -103,8 +106,10 @@ static void copy_dy(mt_bf16 *out, const mt_bf16 *y, int64_t ld, int64_t m, int64
         for (int64_t r = 0; r < m; r += STEP, out += TILE_BYTES / 2) {
             int64_t rows = lesser(m - r, STEP), cols = lesser(outputs - o, 16);
             const mt_bf16 *s = y + r * ld + o;
-            if (rows == STEP && cols == 16) transpose(out, s, ld);
-            else transpose(out, fill_up(piece, s, ld, rows, cols, 16), 16);
+            if (rows == STEP && cols == 16)
+                transpose(out, s, ld);
+            else
+                transpose(out, fill_up(piece, s, ld, rows, cols, 16), 16);
         }
 }
 /* m rows of a panel of X: [step][16 pairs][32][2]. */
@@ -114,8 +119,10 @@ static void copy_x(mt_bf16 *out, const mt_bf16 *x, int64_t ld, int64_t m, int64_
     for (int64_t r = 0; r < m; r += STEP, out += STEP_BYTES / 2) {
         int64_t rows = lesser(m - r, STEP);
         const mt_bf16 *s = x + r * ld;
-        if (rows == STEP && cols == MT_PANEL) interleave(out, s, ld);
-        else interleave(out, fill_up(piece, s, ld, rows, cols, MT_PANEL), MT_PANEL);
+        if (rows == STEP && cols == MT_PANEL)
+            interleave(out, s, ld);
+        else
+            interleave(out, fill_up(piece, s, ld, rows, cols, MT_PANEL), MT_PANEL);
     }
 }
 
@@ -140,10 +147,12 @@ static void stream_block(float *dw, int64_t ld, const float *block)
 }
 
 /* A block of dW, rows from o of the rectangle: += what `steps` steps of copied rows give. */
-static void tn_block(const struct tn_job *j, int64_t o, int64_t panel, const mt_bf16 *x, int64_t steps, bool load)
+static void tn_block(const struct tn_job *j, int64_t o, int64_t panel, const mt_bf16 *x, int64_t steps,
+                     bool load)
 {
     const struct mt_gemm_tn *g = j->g;
-    int64_t rows = lesser(j->r.rows - o, TN_UNIT), col = panel * MT_PANEL, cols = lesser(g->i - col, MT_PANEL);
+    int64_t rows = lesser(j->r.rows - o, TN_UNIT), col = panel * MT_PANEL,
+            cols = lesser(g->i - col, MT_PANEL);
     float *dw = g->dw + j->r.group * g->dw_stride + (j->r.row + o) * g->lddw + col;
     bool inside = (rows == 16 || rows == 32) && cols == MT_PANEL, two = rows > 16;
     bool stream = j->stream && rows == 32 && cols == MT_PANEL && !load && steps * STEP >= j->r.extent;
@@ -151,8 +160,10 @@ static void tn_block(const struct tn_job *j, int64_t o, int64_t panel, const mt_
     int64_t ld = c == dw ? g->lddw : MT_PANEL, lines = lines_per_step(rows * MT_PANEL * 4, steps);
     if (load && !inside)
         for (int64_t r = 0; r < rows; r++) memcpy(c + r * ld, dw + r * g->lddw, (size_t)(4 * cols));
-    if (load) amx_load(c, two ? c + 16 * ld : NULL, ld);
-    else amx_zero();
+    if (load)
+        amx_load(c, two ? c + 16 * ld : NULL, ld);
+    else
+        amx_zero();
     const char *a0 = (const char *)j->y, *a1 = two ? a0 + steps * TILE_BYTES : NULL, *b = (const char *)x;
     const float *next = dw + MT_PANEL; /* the block to the right */
     for (int64_t s = 0; s < steps; s++, b += STEP_BYTES) {
@@ -180,7 +191,8 @@ static void tn_chunk(const struct tn_job *j, int64_t first, int64_t panels)
                    lesser(g->i - col, MT_PANEL));
         }
         for (int64_t o = 0; o < j->r.rows; o += TN_UNIT) {
-            copy_dy(j->y, (const mt_bf16 *)g->dy + row * g->lddy + j->r.row + o, g->lddy, m, lesser(j->r.rows - o, TN_UNIT));
+            copy_dy(j->y, (const mt_bf16 *)g->dy + row * g->lddy + j->r.row + o, g->lddy, m,
+                    lesser(j->r.rows - o, TN_UNIT));
             for (int64_t p = 0; p < panels; p++)
                 tn_block(j, o, first + p, j->x + p * steps * STEP_BYTES / 2, steps, m0 > 0 || g->accumulate);
         }
@@ -191,7 +203,9 @@ static void tn_chunk(const struct tn_job *j, int64_t first, int64_t panels)
 static bool may_stream(const struct mt_gemm_tn *g)
 {
     int64_t groups = g->offset ? g->groups : 1;
-    bool aligned = ((uintptr_t)g->dw | (uintptr_t)(g->lddw * 4) | (uintptr_t)(groups > 1 ? g->dw_stride * 4 : 0)) % 64 == 0;
+    bool aligned =
+        ((uintptr_t)g->dw | (uintptr_t)(g->lddw * 4) | (uintptr_t)(groups > 1 ? g->dw_stride * 4 : 0)) % 64 ==
+        0;
     return aligned && !g->accumulate && groups * g->o * g->i * 4 >= STREAM_BYTES;
 }
 

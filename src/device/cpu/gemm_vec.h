@@ -5,8 +5,8 @@
  *   MR, NV         rows and vectors of the block of C held in registers; NV * VW is 16 or 32
  *   MAX_STEPS      steps along k whose part of a panel stays in L1
  *
- * includes this file and builds its tables from VEC_* kernels. One step along k is one row of a panel: 32 f32, or 32
- * pairs of bf16. Three kinds of kernels differ in what a step does:
+ * includes this file and builds its tables with VEC_TABLE. One step along k is one row of a panel: 32 f32, or
+ * 32 pairs of bf16. Three kinds of kernels differ in what a step does:
  *   f32    c += a * b
  *   split  pairs split into two f32 each; A was widened beforehand, so that only B is split in the loop
  *   dot    pairs, by an instruction (vec_dot) */
@@ -23,7 +23,8 @@ typedef uint32_t vec_bits __attribute__((vector_size(4 * VW), aligned(4), may_al
 typedef float one_f32 __attribute__((may_alias));
 typedef int one_pair __attribute__((aligned(2), may_alias));
 
-/* Where a kernel reads A: element (row, k) at p + row * row + k * k bytes; k counts f32, or words of a pair. */
+/* Where a kernel reads A: element (row, k) at p + row * row + k * k bytes; k counts f32, or words of a pair.
+ * */
 struct strip {
     const char *p;
     int64_t row, k;
@@ -49,8 +50,8 @@ INLINE void step(enum vec_kind kind, int rows, vec c[MR][NV], const char *a, int
 {
     vec bv[NV];
     UNROLL for (int v = 0; v < NV; v++) bv[v] = *(const vec *)(b + 4 * VW * v);
-    UNROLL for (int r = 0; r < rows; r++)
-        UNROLL for (int v = 0; v < NV; v++) c[r][v] = mac(kind, c[r][v], row_at(a, r, row), bv[v]);
+    UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < NV; v++)
+        c[r][v] = mac(kind, c[r][v], row_at(a, r, row), bv[v]);
 }
 
 /* acc = fma(a0, b0, fma(a1, b1, acc)): the order of vdpbf16ps. */
@@ -63,41 +64,59 @@ INLINE void step_split(int rows, vec c[MR][NV], const char *a, int64_t row, int6
         b0[v] = (vec)(w << 16);
         b1[v] = (vec)(w & 0xffff0000u);
     }
-    UNROLL for (int r = 0; r < rows; r++)
-        UNROLL for (int v = 0; v < NV; v++) c[r][v] = mac(KIND_F32, c[r][v], row_at(a, r, row) + k, b1[v]);
-    UNROLL for (int r = 0; r < rows; r++)
-        UNROLL for (int v = 0; v < NV; v++) c[r][v] = mac(KIND_F32, c[r][v], row_at(a, r, row), b0[v]);
+    UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < NV; v++)
+        c[r][v] = mac(KIND_F32, c[r][v], row_at(a, r, row) + k, b1[v]);
+    UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < NV; v++)
+        c[r][v] = mac(KIND_F32, c[r][v], row_at(a, r, row), b0[v]);
 }
 
-INLINE void block(enum vec_kind kind, int rows, float *acc, int64_t ld, struct strip a, const char *b, int64_t steps,
-                  bool load)
+INLINE void put(float *p, vec x)
+{
+    *(vec *)p = x;
+}
+
+INLINE void block(enum vec_kind kind, int rows, float *acc, int64_t ld, struct strip a, const char *b,
+                  int64_t steps, bool load)
 {
     vec c[MR][NV];
-    UNROLL for (int r = 0; r < rows; r++)
-        UNROLL for (int v = 0; v < NV; v++) c[r][v] = load ? *(const vec *)(acc + r * ld + VW * v) : vec_set(0);
+    UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < NV; v++)
+        c[r][v] = load ? *(const vec *)(acc + r * ld + VW * v) : vec_set(0);
     const char *p = a.p;
     for (int64_t s = 0; s < steps; s++) {
-        if (kind == KIND_SPLIT) step_split(rows, c, p, a.row, a.k, b);
-        else step(kind, rows, c, p, a.row, b);
+        if (kind == KIND_SPLIT)
+            step_split(rows, c, p, a.row, a.k, b);
+        else
+            step(kind, rows, c, p, a.row, b);
         p += kind == KIND_SPLIT ? 2 * a.k : a.k;
         b += 4 * MT_PANEL;
     }
-    UNROLL for (int r = 0; r < rows; r++)
-        UNROLL for (int v = 0; v < NV; v++) *(vec *)(acc + r * ld + VW * v) = c[r][v];
+    UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < NV; v++)
+        put(acc + r * ld + VW * v, c[r][v]);
 }
 
 /* acc[rows][NC] (+)= A B, b at the first of NC columns of a panel. */
-typedef void vec_kernel(int rows, float *acc, int64_t ld, struct strip a, const char *b, int64_t steps, bool load);
+typedef void vec_kernel(int rows, float *acc, int64_t ld, struct strip a, const char *b, int64_t steps,
+                        bool load);
 
 #define ROWS(n) \
-    case n: block(kind, n, acc, ld, a, b, steps, load); break;
+    case n: block(kind, n, acc, ld, a, b, steps, load); break
 INLINE void by_rows(enum vec_kind kind, int rows, float *acc, int64_t ld, struct strip a, const char *b,
                     int64_t steps, bool load)
 {
     switch (rows) {
-        ROWS(1) ROWS(2) ROWS(3) ROWS(4) ROWS(5) ROWS(6)
+        ROWS(1);
+        ROWS(2);
+        ROWS(3);
+        ROWS(4);
+        ROWS(5);
+        ROWS(6);
 #if MR > 6
-        ROWS(7) ROWS(8) ROWS(9) ROWS(10) ROWS(11) ROWS(12)
+        ROWS(7);
+        ROWS(8);
+        ROWS(9);
+        ROWS(10);
+        ROWS(11);
+        ROWS(12);
 #endif
     }
 }
@@ -163,7 +182,8 @@ struct vec_job {
     float *partial; /* [panel][rows][32] */
 };
 
-static void finish(const struct vec_job *j, const float *sum, int64_t row, int64_t rows, int64_t col, int64_t cols)
+static void finish(const struct vec_job *j, const float *sum, int64_t row, int64_t rows, int64_t col,
+                   int64_t cols)
 {
     const struct mt_gemm_mul *g = j->g;
     for (int64_t m = row; m < row + rows; m++, sum += MT_PANEL) {
@@ -174,7 +194,8 @@ static void finish(const struct vec_job *j, const float *sum, int64_t row, int64
         if (g->add && j->o->dtype == MT_F32)
             for (int64_t c = 0; c < cols; c++) x[c] += ((const float *)g->add)[m * g->ldadd + col + c];
         else if (g->add)
-            for (int64_t c = 0; c < cols; c++) x[c] += mt_f32_of(((const mt_bf16 *)g->add)[m * g->ldadd + col + c]);
+            for (int64_t c = 0; c < cols; c++)
+                x[c] += mt_f32_of(((const mt_bf16 *)g->add)[m * g->ldadd + col + c]);
         if (g->c_dtype == MT_F32) {
             memcpy((float *)g->c + m * g->ldc + col, x, (size_t)(4 * cols));
             continue;
@@ -185,26 +206,16 @@ static void finish(const struct vec_job *j, const float *sum, int64_t row, int64
     }
 }
 
-/* Lines of C that the next block of rows reads or writes: from L3 they take as long as some of its steps. */
-static void fetch_c(const struct vec_job *j, int64_t row, int64_t rows, int64_t col)
-{
-    const struct mt_gemm_mul *g = j->g;
-    int64_t size = mt_dtype_bytes(g->c_dtype);
-    const char *c = (const char *)g->c + (row * g->ldc + col) * size;
-    for (int64_t r = 0; r < rows; r++, c += g->ldc * size) {
-        __builtin_prefetch(c, 1, 3);
-        if (size == 4) __builtin_prefetch(c + 64, 1, 3);
-    }
-}
-
-/* One panel, k values k0 .. k0 + k, all rows of the rectangle. Sums of full f32 panels grow in C itself, others in
- * `partial` until the last k. */
-static void mul_panel(const struct vec_job *j, int64_t panel, int64_t k0, int64_t k, struct strip a, float *partial)
+/* One panel, k values k0 .. k0 + k, all rows of the rectangle. Sums of full f32 panels grow in C itself,
+ * others in `partial` until the last k. */
+static void mul_panel(const struct vec_job *j, int64_t panel, int64_t k0, int64_t k, struct strip a,
+                      float *partial)
 {
     const struct mt_gemm_mul *g = j->g;
     int64_t col = panel * MT_PANEL, cols = lesser(g->n - col, MT_PANEL), row0 = j->r.first + j->r.row;
     int64_t kpad = j->o->kind == KIND_F32 ? g->k : (g->k + 1) / 2;
-    const char *b = (const char *)g->b + j->r.group * g->b_stride + 4 * MT_PANEL * (panel * kpad + steps_of(j->o, k0));
+    const char *b = (const char *)g->b + j->r.group * g->b_stride +
+                    4 * MT_PANEL * (panel * kpad + steps_of(j->o, k0));
     bool direct = g->c_dtype == MT_F32 && !g->add && !g->bias && cols == MT_PANEL;
     int64_t blocks = (j->r.rows + MR - 1) / MR;
     for (int64_t t = 0; t < blocks; t++) {
@@ -213,9 +224,9 @@ static void mul_panel(const struct vec_job *j, int64_t panel, int64_t k0, int64_
         int64_t ld = direct ? g->ldc : MT_PANEL;
         if (g->accumulate && !direct && k0 == 0)
             for (int64_t r = 0; r < rows; r++)
-                memcpy(acc + r * MT_PANEL, (const float *)g->c + (row0 + lo + r) * g->ldc + col, (size_t)(4 * cols));
+                memcpy(acc + r * MT_PANEL, (const float *)g->c + (row0 + lo + r) * g->ldc + col,
+                       (size_t)(4 * cols));
         struct strip s = {a.p + lo * a.row, a.row, a.k};
-        if (direct || k0 + k == g->k) fetch_c(j, row0 + lo + (direct ? rows : 0), lesser(rows, j->r.rows - lo - (direct ? rows : 0)), col);
         for (int c = 0; c < MT_PANEL; c += NC)
             j->o->kernel((int)rows, acc + c, ld, s, b + 4 * c, steps_of(j->o, k), k0 > 0 || g->accumulate);
         if (!direct && k0 + k == g->k) finish(j, acc, row0 + lo, rows, col, cols);
@@ -237,11 +248,13 @@ static struct strip copy_rows(const struct vec_job *j, int64_t k0, int64_t k)
     int64_t size = mt_dtype_bytes(j->o->dtype);
     const char *from = (const char *)g->a + ((j->r.first + j->r.row) * g->lda + k0) * size;
     struct strip a = {j->a_copy, spread(row_bytes(j->o, k)), 4};
-    for (int64_t r = 0; r < j->r.rows; r++) copy_row(j->o, j->a_copy + r * a.row, from + r * g->lda * size, k);
+    for (int64_t r = 0; r < j->r.rows; r++)
+        copy_row(j->o, j->a_copy + r * a.row, from + r * g->lda * size, k);
     return a;
 }
 
-/* A is used in place, or copied once, or, where that does not fit, copied for every few panels and block of k. */
+/* A is used in place, or copied once, or, where that does not fit, copied for every few panels and block of
+ * k. */
 static void mul_rect(const struct vec_job *j)
 {
     const struct mt_gemm_mul *g = j->g;
@@ -256,7 +269,8 @@ static void mul_rect(const struct vec_job *j)
         int64_t k0 = 0;
         do {
             int64_t k = lesser(kc, g->k - k0);
-            struct strip a = copy && !once ? copy_rows(j, k0, k) : (struct strip){all.p + k0 * step, all.row, 4};
+            struct strip a = copy && !once ? copy_rows(j, k0, k)
+                                           : (struct strip){all.p + k0 * step, all.row, 4};
             for (int64_t p = p0; p < lesser(p0 + group, end); p++)
                 mul_panel(j, p, k0, k, a, j->partial + (kc < g->k ? p - p0 : 0) * BLOCK_ROWS * MT_PANEL);
             k0 += kc;
@@ -304,7 +318,8 @@ static void copy_x(const struct vec_ops *o, void *out, const void *x, int64_t ld
     uint32_t *w = out;
     if (cols < MT_PANEL) memset(out, 0, (size_t)(4 * MT_PANEL * steps_of(o, m)));
     if (o->kind == KIND_F32) {
-        for (int64_t k = 0; k < m; k++) memcpy(w + k * MT_PANEL, (const float *)x + k * ld, (size_t)(4 * cols));
+        for (int64_t k = 0; k < m; k++)
+            memcpy(w + k * MT_PANEL, (const float *)x + k * ld, (size_t)(4 * cols));
         return;
     }
     for (int64_t k = 0; k < m; k += 2, w += MT_PANEL) {
@@ -355,7 +370,8 @@ static void tn_rect(const struct tn_job *j)
         int64_t m = lesser(j->r.extent - m0, TN_ROWS), row = j->r.first + m0, per_row = row_bytes(j->o, m);
         for (int64_t t = 0; t < blocks; t++) {
             int64_t lo = j->r.rows * t / blocks, rows = j->r.rows * (t + 1) / blocks - lo;
-            copy_dy(j->o, j->a + lo * per_row, (const char *)g->dy + (row * g->lddy + j->r.row + lo) * size, g->lddy, m, rows);
+            copy_dy(j->o, j->a + lo * per_row, (const char *)g->dy + (row * g->lddy + j->r.row + lo) * size,
+                    g->lddy, m, rows);
         }
         for (int64_t p = j->r.panel; p < j->r.panel + j->r.panels; p++) {
             int64_t cols = lesser(g->i - p * MT_PANEL, MT_PANEL);
@@ -366,7 +382,8 @@ static void tn_rect(const struct tn_job *j)
     } while (m0 < j->r.extent);
 }
 
-static void vec_mul_tn(const struct vec_ops *o, const struct mt_gemm_tn *g, int part, int parts, void *scratch)
+static void vec_mul_tn(const struct vec_ops *o, const struct mt_gemm_tn *g, int part, int parts,
+                       void *scratch)
 {
     /* Widened operands take twice the room. */
     struct mt_gemm_grid grid = mt_gemm_grid_tn(g, MR, TN_OUT / MR);
@@ -379,21 +396,26 @@ static void vec_mul_tn(const struct vec_ops *o, const struct mt_gemm_tn *g, int 
 }
 
 /* Defines kernel, operations and the two entry points of one kind. */
-#define VEC_TABLE(name, table_isa, table_dtype, table_kind, align, form)                                            \
-    static void name##_kernel(int rows, float *acc, int64_t ld, struct strip a, const char *b, int64_t steps,      \
-                              bool load)                                                                           \
-    {                                                                                                              \
-        by_rows(table_kind, rows, acc, ld, a, b, steps, load);                                                     \
-    }                                                                                                              \
-    static const struct vec_ops name##_ops = {table_kind, table_dtype, name##_kernel};                             \
-    static void name##_mul(const struct mt_gemm_mul *g, int part, int parts, void *scratch)                        \
-    {                                                                                                              \
-        vec_mul(&name##_ops, g, part, parts, scratch);                                                             \
-    }                                                                                                              \
-    static void name##_mul_tn(const struct mt_gemm_tn *g, int part, int parts, void *scratch)                      \
-    {                                                                                                              \
-        vec_mul_tn(&name##_ops, g, part, parts, scratch);                                                          \
-    }                                                                                                              \
-    const struct mt_gemm mt_gemm_##name = {                                                                        \
-        table_isa,  table_dtype, align, mt_gemm_pack_nt_##form, mt_gemm_pack_nn_##form, mt_gemm_unpack_nt_##form, \
-        name##_mul, name##_mul_tn};
+#define VEC_TABLE(name, table_isa, table_dtype, table_kind, align, form)                       \
+    static void name##_kernel(int rows, float *acc, int64_t ld, struct strip a, const char *b, \
+                              int64_t steps, bool load)                                        \
+    {                                                                                          \
+        by_rows(table_kind, rows, acc, ld, a, b, steps, load);                                 \
+    }                                                                                          \
+    static const struct vec_ops name##_ops = {table_kind, table_dtype, name##_kernel};         \
+    static void name##_mul(const struct mt_gemm_mul *g, int part, int parts, void *scratch)    \
+    {                                                                                          \
+        vec_mul(&name##_ops, g, part, parts, scratch);                                         \
+    }                                                                                          \
+    static void name##_mul_tn(const struct mt_gemm_tn *g, int part, int parts, void *scratch)  \
+    {                                                                                          \
+        vec_mul_tn(&name##_ops, g, part, parts, scratch);                                      \
+    }                                                                                          \
+    const struct mt_gemm mt_gemm_##name = {table_isa,                                          \
+                                           table_dtype,                                        \
+                                           align,                                              \
+                                           mt_gemm_pack_nt_##form,                             \
+                                           mt_gemm_pack_nn_##form,                             \
+                                           mt_gemm_unpack_nt_##form,                           \
+                                           name##_mul,                                         \
+                                           name##_mul_tn};

@@ -68,15 +68,17 @@ static const char *missing(enum mt_isa isa)
     switch (isa) {
     case MT_ISA_SCALAR: return NULL;
     case MT_ISA_AVX2:
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? NULL
-                                                                                : "the processor has no AVX2 with FMA";
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")
+                   ? NULL
+                   : "the processor has no AVX2 with FMA";
     case MT_ISA_AVX512:
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")
                    ? missing(MT_ISA_AVX2)
                    : "the processor has no AVX-512 F, BW, VL and DQ";
     case MT_ISA_AVX512_BF16:
-        return __builtin_cpu_supports("avx512bf16") ? missing(MT_ISA_AVX512) : "the processor has no AVX-512 BF16";
+        return __builtin_cpu_supports("avx512bf16") ? missing(MT_ISA_AVX512)
+                                                    : "the processor has no AVX-512 BF16";
     case MT_ISA_AMX_BF16: {
         const char *why = missing(MT_ISA_AVX512_BF16);
         return why ? why : amx_missing();

@@ -1,5 +1,5 @@
-/* Causal attention inside documents, blockwise, forward: a row keeps its maximum, its sum of exponentials and its
- * output so far, all relative to the maximum, and key blocks are added one after another. */
+/* Causal attention inside documents, blockwise, forward: a row keeps its maximum, its sum of exponentials and
+ * its output so far, all relative to the maximum, and key blocks are added one after another. */
 #include "device/cpu/attention.h"
 
 struct fwd {
@@ -43,7 +43,8 @@ MT_VEC_INLINE float greatest(const float s[ATT_KEYS])
     return lane[0];
 }
 
-/* One row of scores to probabilities p relative to the row's maximum; returns the factor for what was summed before. */
+/* One row of scores to probabilities p relative to the row's maximum; returns the factor for what was summed
+ * before. */
 MT_VEC_INLINE float softmax_row(float p[ATT_KEYS], const float *s, float scale, const uint32_t mask[ATT_KEYS],
                                 float *top, float *sum)
 {

@@ -1,7 +1,8 @@
-/* Attention backward. Probabilities come back from the scores and lse. Two independent passes, so that neither needs
- * sums that others write: dk and dv of a key block over all queries that see it, dq of a query tile over its keys.
- * With P the probabilities, dP = dO V^T and delta = <dO, O>:  dS = P (dP - delta) scale,  dV = P^T dO,  dK = dS^T Q,
- * dQ = dS K. */
+/* Attention backward. Probabilities come back from the scores and lse. Two independent passes, so that
+ * neither needs sums that others write: dk and dv of a key block over all queries that see it, dq of a query
+ * tile over its keys. With P the probabilities, dP = dO V^T and delta = <dO, O>:  dS = P (dP - delta) scale,
+ * dV = P^T dO,  dK = dS^T Q, dQ = dS K. Delta is computed for each tile where it is used, which costs less
+ * than waiting for a pass of its own; the argument delta is left alone. */
 #include "device/cpu/attention.h"
 
 struct bwd {

@@ -1,6 +1,6 @@
 /* k_exec.c: kernels of the operations that the executor has a part in.
  *
- * fresh runs only in debugging; read_back is a place in its stream, behind which host code copies; a
+ * fresh runs only in debugging; keep does nothing; read_back is a place in its stream, behind which host code copies; a
  * collective has its members bound to R, itself to I, and as source a table of the members' sources. The
  * table belongs to the executor, which ThreadSanitizer must not look at from a stream; the copies it sees. */
 #include <string.h>
@@ -13,6 +13,11 @@ void mt_cpu_fresh(const struct mt_call *c, int part, int parts, void *scratch, c
     int64_t first, last;
     mt_share(c->bytes[0], 4096, part, parts, &first, &last);
     memset((char *)MT_ARGS(fresh, c)->x + first, 0xff, (size_t)(last - first));
+}
+
+void mt_cpu_keep(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
+{
+    (void)c, (void)part, (void)parts, (void)scratch, (void)dev;
 }
 
 void mt_cpu_read_back(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
@@ -91,4 +96,20 @@ MT_UNWATCHED void mt_cpu_exchange_home(const struct mt_call *c, int part, int pa
 {
     (void)scratch, (void)dev;
     exchange(c, part, parts);
+}
+
+MT_UNWATCHED void mt_cpu_collect_cut(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
+{
+    const struct mt_scalars_collect_cut *s = MT_SCALARS(collect_cut, c);
+    if (mt_dim(c, 'I') == s->root) mt_cpu_gather_cut(c, part, parts, scratch, dev); /* arguments begin alike */
+}
+
+MT_UNWATCHED void mt_cpu_spread_cut(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
+{
+    (void)scratch, (void)dev;
+    const struct mt_args_spread_cut *a = MT_ARGS(spread_cut, c);
+    const struct mt_scalars_spread_cut *s = MT_SCALARS(spread_cut, c);
+    const int64_t *at = (const int64_t *)(intptr_t)s->cut, me = mt_dim(c, 'I');
+    void *const *src = a->src;
+    copy_share(a->dst, (const char *)src[s->root] + at[me], at[me + 1] - at[me], part, parts);
 }

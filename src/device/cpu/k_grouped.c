@@ -1,5 +1,5 @@
-/* Products of routed rows with their experts' weights, over one dispatch round: rows [first, first + rows) of the
- * expert order, which the bounded buffers hold from row 0. */
+/* Products of routed rows with their experts' weights, over one dispatch round: rows [first, first + rows) of
+ * the expert order, which the bounded buffers hold from row 0. */
 #include "device/cpu/kernels.h"
 
 static const struct mt_gemm *gemm_of(const struct mt_call *c, const void *dev)
@@ -14,7 +14,8 @@ static int64_t *offsets_at(const struct mt_call *c, void *scratch)
     return (int64_t *)(void *)((char *)scratch + mt_gemm_scratch_bytes());
 }
 
-/* offset[e] .. offset[e + 1]: the rows of expert e, as far as they fall in the round, counted from its first. */
+/* offset[e] .. offset[e + 1]: the rows of expert e, as far as they fall in the round, counted from its first.
+ */
 static const int64_t *round_offsets(int64_t *offset, const int32_t *counts, int64_t experts, int64_t first,
                                     int64_t rows)
 {
@@ -27,7 +28,8 @@ static const int64_t *round_offsets(int64_t *offset, const int32_t *counts, int6
     return offset;
 }
 
-/* Arguments 0 output, 1 rows, 2 weights, 3 counts of either direction; `into` puts the output at its global rows. */
+/* Arguments 0 output, 1 rows, 2 weights, 3 counts of either direction; `into` puts the output at its global
+ * rows. */
 static void grouped_mul(const struct mt_call *c, char outputs, char inputs, bool into, int part, int parts,
                         void *scratch, const void *dev)
 {
@@ -67,7 +69,8 @@ void mt_cpu_grouped_bwdx_into(const struct mt_call *c, int part, int parts, void
     grouped_mul(c, 'I', 'O', true, part, parts, scratch, dev);
 }
 
-/* Rounds are cut at multiples of 32 rows of an expert, and the products sum in groups of 32: any rounds, same bits. */
+/* Rounds are cut at multiples of 32 rows of an expert, and the products sum in groups of 32: any rounds, same
+ * bits. */
 void mt_cpu_grouped_bwdw(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
 {
     const struct mt_args_grouped_bwdw *a = MT_ARGS(grouped_bwdw, c);

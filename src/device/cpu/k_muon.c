@@ -1,4 +1,5 @@
-/* Muon round its iteration: the momentum before it, the update after it. Matrices [B, R, C] lie apart by strides. */
+/* Muon round its iteration: the momentum before it, the update after it. Matrices [B, R, C] lie apart by
+ * strides. */
 #include "device/cpu/kernels.h"
 
 static inline void put(void *x, uint8_t t, int64_t i, float value)

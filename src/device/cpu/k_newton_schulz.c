@@ -1,6 +1,7 @@
-/* Newton-Schulz iteration of Muon: X <- aX + (bA + cAA) X with A = X X^T, from X / |X|, towards the nearest matrix with
- * orthonormal rows. Every product is rounded to T once, after its combination with the other term, as
- * torch.optim.Muon does. A and B are symmetric: their lower triangle is computed, the upper one copied. */
+/* Newton-Schulz iteration of Muon: X <- aX + (bA + cAA) X with A = X X^T, from X / |X|, towards the nearest
+ * matrix with orthonormal rows. Every product is rounded to T once, after its combination with the other
+ * term, as torch.optim.Muon does. A and B are symmetric: their lower triangle is computed, the upper one
+ * copied. */
 #include "base/ns_coeff.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu/muon_ws.h"

@@ -6,7 +6,8 @@
 
 _Static_assert((int)MT_SUMSQ_WORDS == (int)MT_EXACT_WORDS, "op.h and exact.h state the same size");
 
-/* Parts add to the words at the same time; integer sums commute, and every part adds below 2^32 to a digit. */
+/* Parts add to the words at the same time; integer sums commute, and every part adds below 2^32 to a digit.
+ */
 void mt_cpu_sumsq(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
 {
     const struct mt_args_sumsq *a = MT_ARGS(sumsq, c);

@@ -10,9 +10,9 @@ static inline int64_t mt_newton_schulz_lanes(int64_t b)
     return b < MT_NS_LANES ? b : MT_NS_LANES;
 }
 
-/* Bytes of ws for x [b, r, c] of type t (MT_F32 or MT_BF16); the same for every device and instruction set. With
- * s = min(r, c) and l = max(r, c), each lane has X twice, X packed twice (for X X^T and for B X), A = X X^T, B, and A
- * packed: about (4 s l + 3 s s) elements, and 64 rows of f32 products. */
+/* Bytes of ws for x [b, r, c] of type t (MT_F32 or MT_BF16); the same for every device and instruction set.
+ * With s = min(r, c) and l = max(r, c), each lane has X twice, X packed twice (for X X^T and for B X), A = X
+ * X^T, B, and A packed: about (4 s l + 3 s s) elements, and 64 rows of f32 products. */
 int64_t mt_newton_schulz_ws_bytes(int64_t b, int64_t r, int64_t c, mt_dtype t);
 
 /* Where the pieces of one lane lie, in bytes from its beginning, all multiples of 64. */

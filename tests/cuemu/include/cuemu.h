@@ -24,7 +24,7 @@
 #include <type_traits>
 #include <utility>
 
-/* ---- execution-space and memory-space words ----------------------------- */
+/* execution-space and memory-space words */
 #undef __shared__
 #undef __constant__
 #undef __launch_bounds__
@@ -105,7 +105,7 @@ cudaError_t launch(const char *name, dim3 g, dim3 b, size_t smem, cudaStream_t s
     return enqueue(name, (const void *)k, g, b, smem, s, new KernelBody<P...>(k, std::forward<A>(a)...));
 }
 
-/* ---- shuffles ------------------------------------------------------------ */
+/* shuffles */
 template <class T> struct ShflArg {
     T v, r;
     int sel, width;
@@ -138,7 +138,7 @@ template <class T, int K> inline T shfl(unsigned m, T v, int sel, int width, con
     return a.r;
 }
 
-/* ---- votes, reductions, matches ------------------------------------------ */
+/* votes, reductions, matches */
 struct VoteArg {
     int pred;
     unsigned ballot;
@@ -205,7 +205,7 @@ template <class T, int K> inline T red(unsigned m, T v, const char *name, CUEMU_
     return a.r;
 }
 
-/* ---- atomics: relaxed, as on the device ----------------------------------- */
+/* atomics: relaxed, as on the device */
 template <class T, class F> inline T rmw(T *p, F f)
 {
     if constexpr (sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 2) {
@@ -225,14 +225,14 @@ template <class T, class F> inline T rmw(T *p, F f)
 }
 } // namespace cuemu
 
-/* ---- built-in variables ---------------------------------------------------- */
+/* built-in variables */
 #define threadIdx (::cuemu::cur->tid)
 #define blockIdx (::cuemu::block_idx)
 #define blockDim (::cuemu::block_dim)
 #define gridDim (::cuemu::grid_dim)
 static constexpr int warpSize = 32;
 
-/* ---- barriers and fences ---------------------------------------------------- */
+/* barriers and fences */
 inline void __syncthreads(CUEMU_LOC)
 {
     cuemu::barrier(0, 0, CUEMU_AT);
@@ -274,7 +274,7 @@ inline void __trap(CUEMU_LOC)
     cuemu::fault(CUEMU_AT, "__trap()");
 }
 
-/* ---- warp primitives (__activemask is left out on purpose) ------------------- */
+/* warp primitives (__activemask is left out on purpose) */
 template <class T> inline T __shfl_sync(unsigned m, T v, int s, int w = 32, CUEMU_LOC)
 {
     return cuemu::shfl<T, cuemu::SHFL_IDX>(m, v, s, w, "__shfl_sync", CUEMU_AT);
@@ -308,41 +308,55 @@ inline int __all_sync(unsigned m, int p, CUEMU_LOC)
     {                                                        \
         return cuemu::red<T, cuemu::K>(m, v, #fn, CUEMU_AT); \
     }
+/* clang-format off */
 CUEMU_RED(__reduce_add_sync, unsigned, RED_ADD)
-CUEMU_RED(__reduce_add_sync, int, RED_ADD) CUEMU_RED(__reduce_min_sync, unsigned, RED_MIN)
-    CUEMU_RED(__reduce_min_sync, int, RED_MIN) CUEMU_RED(__reduce_max_sync, unsigned, RED_MAX)
-        CUEMU_RED(__reduce_max_sync, int, RED_MAX) CUEMU_RED(__reduce_and_sync, unsigned, RED_AND)
-            CUEMU_RED(__reduce_or_sync, unsigned, RED_OR) CUEMU_RED(__reduce_xor_sync, unsigned, RED_XOR)
-                CUEMU_RED(__match_any_sync, unsigned,
-                          RED_MATCH) inline unsigned __match_any_sync(unsigned m, int v, CUEMU_LOC)
+CUEMU_RED(__reduce_add_sync, int, RED_ADD)
+CUEMU_RED(__reduce_min_sync, unsigned, RED_MIN)
+CUEMU_RED(__reduce_min_sync, int, RED_MIN)
+CUEMU_RED(__reduce_max_sync, unsigned, RED_MAX)
+CUEMU_RED(__reduce_max_sync, int, RED_MAX)
+CUEMU_RED(__reduce_and_sync, unsigned, RED_AND)
+CUEMU_RED(__reduce_or_sync, unsigned, RED_OR)
+CUEMU_RED(__reduce_xor_sync, unsigned, RED_XOR)
+CUEMU_RED(__match_any_sync, unsigned, RED_MATCH)
+/* clang-format on */
+inline unsigned __match_any_sync(unsigned m, int v, CUEMU_LOC)
 {
     return __match_any_sync(m, (unsigned)v, CUEMU_AT);
 }
 #undef CUEMU_RED
 
-/* ---- atomics ------------------------------------------------------------------ */
+/* atomics */
 #define CUEMU_ATOMIC(fn, T, expr)                             \
     inline T fn(T *p, T v)                                    \
     {                                                         \
         return cuemu::rmw(p, [v](T o) -> T { return expr; }); \
     }
-#define CUEMU_ATOMIC_INT(T)                                                        \
-    CUEMU_ATOMIC(atomicAdd, T, o + v)                                              \
-    CUEMU_ATOMIC(atomicSub, T, o - v) CUEMU_ATOMIC(atomicMin, T, v < o ? v : o)    \
-        CUEMU_ATOMIC(atomicMax, T, v > o ? v : o) CUEMU_ATOMIC(atomicAnd, T, o &v) \
-            CUEMU_ATOMIC(atomicOr, T, o | v) CUEMU_ATOMIC(atomicXor, T, o ^ v)     \
-                CUEMU_ATOMIC(atomicExch, T, (void(o), v)) inline T                 \
-                atomicCAS(T *p, T c, T v)                                          \
-    {                                                                              \
-        return cuemu::rmw(p, [c, v](T o) -> T { return o == c ? v : o; });         \
+#define CUEMU_ATOMIC_INT(T)                                                      \
+    CUEMU_ATOMIC(atomicAdd, T, o + v)                                            \
+    CUEMU_ATOMIC(atomicSub, T, o - v)                                            \
+    CUEMU_ATOMIC(atomicMin, T, v < o ? v : o)                                    \
+    CUEMU_ATOMIC(atomicMax, T, v > o ? v : o)                                    \
+    CUEMU_ATOMIC(atomicAnd, T, o &v)                                             \
+    CUEMU_ATOMIC(atomicOr, T, o | v)                                             \
+    CUEMU_ATOMIC(atomicXor, T, o ^ v)                                            \
+    CUEMU_ATOMIC(atomicExch, T, (void(o), v)) inline T atomicCAS(T *p, T c, T v) \
+    {                                                                            \
+        return cuemu::rmw(p, [c, v](T o) -> T { return o == c ? v : o; });       \
     }
+/* clang-format off */
 CUEMU_ATOMIC_INT(int)
-CUEMU_ATOMIC_INT(unsigned) CUEMU_ATOMIC_INT(unsigned long long) CUEMU_ATOMIC(atomicAdd, float, o + v)
-    CUEMU_ATOMIC(atomicAdd, double, o + v) CUEMU_ATOMIC(atomicExch, float, (void(o), v))
-        CUEMU_ATOMIC(atomicAdd, __nv_bfloat16, __hadd(o, v)) CUEMU_ATOMIC(atomicAdd, __half, __hadd(o, v))
-            CUEMU_ATOMIC(atomicInc, unsigned, o >= v ? 0u : o + 1u)
-                CUEMU_ATOMIC(atomicDec, unsigned, (o == 0u || o > v) ? v : o - 1u) inline __nv_bfloat162
-    atomicAdd(__nv_bfloat162 *p, __nv_bfloat162 v)
+CUEMU_ATOMIC_INT(unsigned)
+CUEMU_ATOMIC_INT(unsigned long long)
+CUEMU_ATOMIC(atomicAdd, float, o + v)
+CUEMU_ATOMIC(atomicAdd, double, o + v)
+CUEMU_ATOMIC(atomicExch, float, (void(o), v))
+CUEMU_ATOMIC(atomicAdd, __nv_bfloat16, __hadd(o, v))
+CUEMU_ATOMIC(atomicAdd, __half, __hadd(o, v))
+CUEMU_ATOMIC(atomicInc, unsigned, o >= v ? 0u : o + 1u)
+CUEMU_ATOMIC(atomicDec, unsigned, (o == 0u || o > v) ? v : o - 1u)
+/* clang-format on */
+inline __nv_bfloat162 atomicAdd(__nv_bfloat162 *p, __nv_bfloat162 v)
 {
     __nv_bfloat16 *q = (__nv_bfloat16 *)p;
     __nv_bfloat162 r;
@@ -353,7 +367,7 @@ CUEMU_ATOMIC_INT(unsigned) CUEMU_ATOMIC_INT(unsigned long long) CUEMU_ATOMIC(ato
 #undef CUEMU_ATOMIC
 #undef CUEMU_ATOMIC_INT
 
-/* ---- cached loads and stores ----------------------------------------------------- */
+/* cached loads and stores */
 #define CUEMU_LD(fn)                                         \
     template <class T> inline T fn(const T *p, CUEMU_LOC)    \
     {                                                        \
@@ -370,238 +384,20 @@ CUEMU_ATOMIC_INT(unsigned) CUEMU_ATOMIC_INT(unsigned long long) CUEMU_ATOMIC(ato
         }                                                    \
         *p = v;                                              \
     }
+/* clang-format off */
 CUEMU_LD(__ldg)
-CUEMU_LD(__ldcg) CUEMU_LD(__ldca) CUEMU_LD(__ldcs) CUEMU_LD(__ldlu) CUEMU_LD(__ldcv) CUEMU_ST(__stwb)
-    CUEMU_ST(__stcg) CUEMU_ST(__stcs) CUEMU_ST(__stwt)
+CUEMU_LD(__ldcg)
+CUEMU_LD(__ldca)
+CUEMU_LD(__ldcs)
+CUEMU_LD(__ldlu)
+CUEMU_LD(__ldcv)
+CUEMU_ST(__stwb)
+CUEMU_ST(__stcg)
+CUEMU_ST(__stcs)
+CUEMU_ST(__stwt)
+/* clang-format on */
 #undef CUEMU_LD
 #undef CUEMU_ST
 
-    /* ---- maths and bits ------------------------------------------------------------------ */
-    inline float __expf(float x)
-{
-    return expf(x);
-}
-inline float __exp10f(float x)
-{
-    return powf(10.f, x);
-}
-inline float __logf(float x)
-{
-    return logf(x);
-}
-inline float __log2f(float x)
-{
-    return log2f(x);
-}
-inline float __log10f(float x)
-{
-    return log10f(x);
-}
-inline float __powf(float x, float y)
-{
-    return powf(x, y);
-}
-inline float __sinf(float x)
-{
-    return sinf(x);
-}
-inline float __cosf(float x)
-{
-    return cosf(x);
-}
-inline float __tanf(float x)
-{
-    return tanf(x);
-}
-inline float __fdividef(float x, float y)
-{
-    return x / y;
-}
-inline float __frcp_rn(float x)
-{
-    return 1.f / x;
-}
-inline float __fsqrt_rn(float x)
-{
-    return sqrtf(x);
-}
-inline float __frsqrt_rn(float x)
-{
-    return 1.f / sqrtf(x);
-}
-inline float __fadd_rn(float x, float y)
-{
-    volatile float r = x + y;
-    return r;
-}
-inline float __fsub_rn(float x, float y)
-{
-    volatile float r = x - y;
-    return r;
-}
-inline float __fmul_rn(float x, float y)
-{
-    volatile float r = x * y;
-    return r;
-}
-inline float __fmaf_rn(float x, float y, float z)
-{
-    return fmaf(x, y, z);
-}
-inline float __saturatef(float x)
-{
-    return x > 0.f ? (x < 1.f ? x : 1.f) : 0.f;
-}
-inline float rsqrtf(float x)
-{
-    return 1.f / sqrtf(x);
-}
-inline double rsqrt(double x)
-{
-    return 1.0 / sqrt(x);
-}
-namespace cuemu
-{
-template <class D, class S> inline D bits(S s)
-{
-    static_assert(sizeof(D) == sizeof(S), "bit cast size");
-    D d;
-    memcpy(&d, &s, sizeof d);
-    return d;
-}
-} // namespace cuemu
-inline int __float_as_int(float x)
-{
-    return cuemu::bits<int>(x);
-}
-inline unsigned __float_as_uint(float x)
-{
-    return cuemu::bits<unsigned>(x);
-}
-inline float __int_as_float(int x)
-{
-    return cuemu::bits<float>(x);
-}
-inline float __uint_as_float(unsigned x)
-{
-    return cuemu::bits<float>(x);
-}
-inline long long __double_as_longlong(double x)
-{
-    return cuemu::bits<long long>(x);
-}
-inline double __longlong_as_double(long long x)
-{
-    return cuemu::bits<double>(x);
-}
-inline int __float2int_rn(float x)
-{
-    return (int)nearbyintf(x);
-}
-inline int __float2int_rz(float x)
-{
-    return (int)x;
-}
-inline int __float2int_rd(float x)
-{
-    return (int)floorf(x);
-}
-inline float __int2float_rn(int x)
-{
-    return (float)x;
-}
-inline float __uint2float_rn(unsigned x)
-{
-    return (float)x;
-}
-inline int __popc(unsigned x)
-{
-    return __builtin_popcount(x);
-}
-inline int __popcll(unsigned long long x)
-{
-    return __builtin_popcountll(x);
-}
-inline int __clz(int x)
-{
-    return x ? __builtin_clz((unsigned)x) : 32;
-}
-inline int __clzll(long long x)
-{
-    return x ? __builtin_clzll((unsigned long long)x) : 64;
-}
-inline int __ffs(int x)
-{
-    return __builtin_ffs(x);
-}
-inline int __ffsll(long long x)
-{
-    return __builtin_ffsll(x);
-}
-inline unsigned __brev(unsigned x)
-{
-    unsigned r = 0;
-    for (int i = 0; i < 32; i++) r = r << 1 | (x >> i & 1);
-    return r;
-}
-inline unsigned __byte_perm(unsigned x, unsigned y, unsigned s)
-{
-    uint64_t v = (uint64_t)y << 32 | x;
-    unsigned r = 0;
-    for (int i = 0; i < 4; i++) r |= (unsigned)(v >> 8 * (s >> 4 * i & 7) & 0xff) << 8 * i;
-    return r;
-}
-inline unsigned __funnelshift_l(unsigned lo, unsigned hi, unsigned s)
-{
-    s &= 31;
-    return s ? hi << s | lo >> (32 - s) : hi;
-}
-inline unsigned __funnelshift_r(unsigned lo, unsigned hi, unsigned s)
-{
-    s &= 31;
-    return s ? lo >> s | hi << (32 - s) : lo;
-}
-inline unsigned __umulhi(unsigned a, unsigned b)
-{
-    return (unsigned)((uint64_t)a * b >> 32);
-}
-inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b)
-{
-    return (unsigned long long)((unsigned __int128)a * b >> 64);
-}
-#define CUEMU_MINMAX(T)       \
-    inline T min(T a, T b)    \
-    {                         \
-        return b < a ? b : a; \
-    }                         \
-    inline T max(T a, T b)    \
-    {                         \
-        return a < b ? b : a; \
-    }
-CUEMU_MINMAX(int)
-CUEMU_MINMAX(unsigned) CUEMU_MINMAX(long) CUEMU_MINMAX(unsigned long) CUEMU_MINMAX(long long)
-    CUEMU_MINMAX(unsigned long long)
-#undef CUEMU_MINMAX
-        inline float min(float a, float b)
-{
-    return fminf(a, b);
-}
-inline float max(float a, float b)
-{
-    return fmaxf(a, b);
-}
-inline double min(double a, double b)
-{
-    return fmin(a, b);
-}
-inline double max(double a, double b)
-{
-    return fmax(a, b);
-}
-inline long long clock64()
-{
-    static long long c;
-    return c += 100;
-}
-
+#include "cuemu_math.h"
 #endif

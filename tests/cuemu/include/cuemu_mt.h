@@ -1,5 +1,5 @@
-/* cuemu_mt.h: the macros and PTX wrappers of cuda/include/mt_cuda.cuh, emulated. Fragment layouts are those of the PTX
- * manual; wrappers.cu checks them against plain loops, here and, built by nvcc, on a GPU. */
+/* cuemu_mt.h: the macros and PTX wrappers of cuda/include/mt_cuda.cuh, emulated. Fragment layouts are
+ * those of the PTX manual; wrappers.cu checks them against plain loops, here and, built by nvcc, on a GPU. */
 #ifndef CUEMU_MT_H
 #define CUEMU_MT_H
 

@@ -1,4 +1,5 @@
-/* Threads, warps, barriers and collectives of one block. Fibers switch only here, in an order chosen by policy. */
+/* Threads, warps, barriers and collectives of one block. Fibers switch only here, in an order chosen by
+ * policy. */
 #include "block.h"
 
 #include "internal.h"

@@ -37,8 +37,8 @@ struct Barrier {
     int arrived, epoch, sum, result, waiting;
     ThreadState *wait[MAX_THREADS];
 };
-/* Addresses that stand for happens-before edges under TSan. Made anew for each launch and each block: an old one would
- * order what the device does not. */
+/* Addresses that stand for happens-before edges under TSan. Made anew for each launch and each block: an
+ * old one would order what the device does not. */
 struct LaunchTags {
     uint64_t start, end, fence;
 };

@@ -96,8 +96,8 @@ namespace cuemu
 namespace
 {
 std::map<const void *, std::vector<Fiber *>> pools; /* by stream */
-/* Of streams that are gone. What they know the host knew when it ended the stream, and so does whatever it starts
- * later: taking one up again hides no race. */
+/* Of streams that are gone. What they know the host knew when it ended the stream, and so does whatever it
+ * starts later: taking one up again hides no race. */
 std::vector<Fiber *> spare;
 Fiber host, *running = &host;
 

@@ -12,8 +12,9 @@ struct Fiber {
     size_t size;
     void *tsan, *fake; /* the sanitizers' own */
 };
-/* Fibers of a stream, at least n of them, made if need be; they keep their addresses. Each runs cuemu_enter for ever.
- * Under ThreadSanitizer no two streams share one, or it would know what both did; elsewhere all do. */
+/* Fibers of a stream, at least n of them, made if need be; they keep their addresses. Each runs
+ * cuemu_enter for ever. Under ThreadSanitizer no two streams share one, or it would know what both did;
+ * elsewhere all do. */
 const std::vector<Fiber *> &fibers_of(const void *stream, size_t n);
 void retire_stream(const void *stream); /* it is destroyed; its fibers may serve another */
 

@@ -50,8 +50,9 @@ std::vector<uint32_t> block_order(size_t blocks)
     return order;
 }
 
-/* Under TSan, blocks of a launch share no fiber as far as the limit goes: one that ran a thread of an earlier block
- * knows what that block did, and a race with it would go unseen. Gives how many blocks have fibers of their own. */
+/* Under TSan, blocks of a launch share no fiber as far as the limit goes: one that ran a thread of an
+ * earlier block knows what that block did, and a race with it would go unseen. Gives how many blocks have
+ * fibers of their own. */
 size_t blocks_apart(size_t blocks, size_t threads)
 {
 #if CUEMU_WITH_TSAN
@@ -84,8 +85,8 @@ void begin_thread(size_t i, Fiber *fiber)
 void run_block(Fiber *const *fiber)
 {
     machine.block_tags = new BlockTags;
-    release(&machine.launch_tags->start);
     shared_begin_block();
+    release(&machine.launch_tags->start); /* after the mapping of fresh pages, which counts as a write */
     machine.live = (int)machine.threads;
     machine.head = machine.tail = 0;
     for (auto &w : machine.warp) w.live = w.waiting = 0;

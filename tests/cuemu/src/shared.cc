@@ -25,8 +25,8 @@ size_t used, peak;
 void *dynamic;
 size_t dynamic_bytes;
 
-/* mmap makes TSan forget what it knew of the pages; a free would be checked as a write, and two blocks' use of the same
- * bytes would look like a race. */
+/* mmap makes TSan forget what it knew of the pages; a free would be checked as a write, and two blocks'
+ * use of the same bytes would look like a race. */
 void *pages(void *at, size_t n)
 {
     void *p = mmap(at, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | (at ? MAP_FIXED : 0), -1, 0);

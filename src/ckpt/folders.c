@@ -1,0 +1,93 @@
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ckpt/ckpt.h"
+#include "ckpt/file.h"
+
+void mt_ckpt_folder(const char *run_dir, int64_t step, char path[MT_CKPT_PATH])
+{
+    snprintf(path, MT_CKPT_PATH, "%s/ckpt/step-%08" PRId64, run_dir, step);
+}
+
+/* Only the one way to write a step is a checkpoint's name: not "step-7", nor "step-00000007.aside". */
+static bool step_of(const char *name, int64_t *step)
+{
+    char again[32];
+    if (strncmp(name, "step-", 5)) return false;
+    errno = 0;
+    *step = strtoll(name + 5, NULL, 10);
+    snprintf(again, sizeof again, "step-%08" PRId64, *step);
+    return !errno && *step >= 0 && !strcmp(name, again);
+}
+
+static int ascending(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+static mt_status list_folder(DIR *d, const char *path, int64_t **step, int64_t *n, mt_err *e)
+{
+    int64_t room = 0, s;
+    errno = 0;
+    for (struct dirent *f; (f = readdir(d)); errno = 0) {
+        if (!step_of(f->d_name, &s)) continue;
+        if (*n == room) {
+            room = room ? 2 * room : 64;
+            int64_t *more = realloc(*step, (size_t)room * sizeof *more);
+            MT_REQUIRE(more, e, MT_IO, "no memory to list '%s'", path);
+            *step = more;
+        }
+        (*step)[(*n)++] = s;
+    }
+    MT_REQUIRE(!errno, e, MT_IO, "cannot list '%s': %s", path, strerror(errno));
+    if (*n) qsort(*step, (size_t)*n, sizeof **step, ascending);
+    return MT_OK;
+}
+
+mt_status mt_ckpt_list(const char *run_dir, int64_t **step, int64_t *n, mt_err *e)
+{
+    char path[MT_CKPT_PATH];
+    *step = NULL;
+    *n = 0;
+    MT_REQUIRE(strlen(run_dir) + MT_CKPT_ROOM < MT_CKPT_PATH, e, MT_CONFIG,
+               "the path of the run is too long: '%.60s...', %zu bytes; at most %d can be used", run_dir,
+               strlen(run_dir), MT_CKPT_PATH - MT_CKPT_ROOM - 1);
+    snprintf(path, sizeof path, "%s/ckpt", run_dir);
+    DIR *d = opendir(path);
+    if (!d && (errno == ENOENT || errno == ENOTDIR)) return MT_OK;
+    MT_REQUIRE(d, e, MT_IO, "cannot list '%s': %s", path, strerror(errno));
+    mt_status st = list_folder(d, path, step, n, e);
+    closedir(d);
+    if (st == MT_OK) return MT_OK;
+    free(*step);
+    *step = NULL;
+    *n = 0;
+    return st;
+}
+
+mt_status mt_ckpt_prune(const char *run_dir, int64_t keep, mt_err *e)
+{
+    int64_t *step, n, good = 0;
+    mt_status st = MT_OK;
+    MT_REQUIRE(keep >= 1, e, MT_CONFIG, "%" PRId64 " checkpoints cannot be kept; keep 1 or more", keep);
+    MT_TRY(mt_ckpt_list(run_dir, &step, &n, e));
+    for (int64_t i = n - 1; i >= 0 && st == MT_OK; i--) {
+        char folder[MT_CKPT_PATH];
+        struct mt_ckpt_meta meta;
+        int64_t bytes;
+        mt_err why = {0};
+        mt_ckpt_folder(run_dir, step[i], folder);
+        mt_status look = mt_ckpt_look(folder, &meta, &bytes, &why);
+        if (look == MT_OK && good < keep) good++;
+        /* Nothing before a complete one is kept: the newest folder may be one that is being written. */
+        else if (good > 0 && look != MT_IO)
+            st = mt_remove_folder(folder, "manifest.json", e);
+    }
+    free(step);
+    return st;
+}

@@ -1,0 +1,49 @@
+#include "device/move.h"
+
+#include "device/device.h"
+#include "device/group.h"
+
+/* Every member's piece to its place in the whole: mine to all. at: n + 1 offsets. */
+static struct mt_move gathered(char *dst, const char *src, int64_t from, int64_t to, int64_t mine)
+{
+    return (struct mt_move){.src = src, .out = mine, .dst = dst + from, .in = to - from};
+}
+/* That member's piece of my whole, and my piece of its. */
+static struct mt_move scattered(char *staging, const char *src, int64_t from, int64_t to, int64_t mine)
+{
+    return (struct mt_move){.src = src + from, .out = to - from, .dst = staging, .in = mine};
+}
+
+static void even(const struct mt_call *c, struct mt_move *move)
+{
+    const struct mt_scalars_gather *s = MT_SCALARS(gather, c); /* a scatter's are the same */
+    int64_t n = mt_dim(c, 'R'), me = mt_dim(c, 'I'), stride = mt_piece_stride(s->units, s->unit, n);
+    int64_t mine = mt_piece(s->units, s->unit, n, me + 1) - mt_piece(s->units, s->unit, n, me);
+    for (int64_t p = 0; p < n; p++) {
+        int64_t from = mt_piece(s->units, s->unit, n, p), to = mt_piece(s->units, s->unit, n, p + 1);
+        move[p] = c->op == MT_OP_gather ? gathered(c->arg[0], c->arg[1], from, to, mine)
+                                        : scattered((char *)c->arg[0] + p * stride, c->arg[1], from, to, mine);
+    }
+}
+
+static void cut(const struct mt_call *c, struct mt_move *move)
+{
+    const int64_t *at = (const int64_t *)(intptr_t)c->scalar[1].i;
+    int64_t n = mt_dim(c, 'R'), me = mt_dim(c, 'I'), mine = at[me + 1] - at[me];
+    for (int64_t p = 0; p < n; p++)
+        move[p] = c->op == MT_OP_gather_cut
+                      ? gathered(c->arg[0], c->arg[1], at[p], at[p + 1], mine)
+                      : scattered((char *)c->arg[0] + p * MT_SCALARS(scatter_cut, c)->stride, c->arg[1], at[p],
+                                  at[p + 1], mine);
+}
+
+void mt_moves_of(const struct mt_call *c, struct mt_move *move)
+{
+    switch (c->op) {
+    case MT_OP_gather:
+    case MT_OP_scatter: even(c, move); return;
+    case MT_OP_gather_cut:
+    case MT_OP_scatter_cut: cut(c, move); return;
+    default: MT_ASSERT(!"an operation that moves between ranks");
+    }
+}

@@ -1,0 +1,358 @@
+/* Streams and events. Work given to a stream is queued and runs later, in an order that the API allows but a lucky GPU
+ * would seldom show. CUEMU_ORDER:
+ *   lazy      as late as possible: only what a synchronisation needs (default)
+ *   eager     at once, as a fast device would
+ *   rand:N    at each call some ready work, picked by seed N */
+#include "fiber.h"
+#include "runtime.h"
+
+#include <cstdlib>
+#include <map>
+#include <set>
+#include <time.h>
+#include <unistd.h>
+
+using namespace cuemu;
+
+struct CUstream_st {
+    Ref last;
+    bool blocking = true;   /* synchronises with the legacy default stream */
+    std::vector<Ref> waits; /* events the next op waits for */
+    void *tsan = nullptr;   /* made with the stream: a later one would know too much */
+    CUstream_st()
+    {
+#if CUEMU_WITH_TSAN
+        tsan = __tsan_create_fiber(0);
+        __tsan_set_fiber_name(tsan, "cuda stream");
+#endif
+    }
+};
+struct CUevent_st {
+    Ref op;
+    bool timing = true;
+};
+
+namespace cuemu
+{
+std::recursive_mutex mu;
+thread_local bool in_op;
+} // namespace cuemu
+
+namespace
+{
+std::map<const void *, int> smem_limit;
+CUstream_st legacy;
+std::set<CUstream_st *> streams{&legacy};
+std::vector<Ref> pending; /* oldest first */
+uint64_t order_rng = 1;
+enum { LAZY, EAGER, RANDOM } order = LAZY;
+bool inited;
+
+void init()
+{
+    if (inited) return;
+    inited = true;
+    const char *o = env("CUEMU_ORDER", "lazy");
+    if (!strcmp(o, "eager")) order = EAGER;
+    if (!strncmp(o, "rand", 4)) {
+        order = RANDOM;
+        order_rng = strchr(o, ':') ? strtoull(strchr(o, ':') + 1, nullptr, 0) : 1;
+    }
+}
+double now()
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+CUstream_st *stream_of(cudaStream_t s)
+{
+    if (!s || s == cudaStreamLegacy) return &legacy;
+    if (!streams.count(s)) fault("cuda", 0, "use of a stream that does not exist");
+    return s;
+}
+bool is_ready(const Ref &o)
+{
+    for (auto &d : o->deps)
+        if (!d->done) return false;
+    return true;
+}
+/* False: it waits for another rank. */
+bool try_run(const Ref &o)
+{
+#if CUEMU_WITH_TSAN
+    void *host = __tsan_get_current_fiber();
+    __tsan_switch_to_fiber(o->stream->tsan, __tsan_switch_to_fiber_no_sync);
+    __tsan_acquire(&o->tags[0]);
+    for (auto &d : o->deps) __tsan_acquire(&d->tags[1]);
+#endif
+    in_op = true;
+    bool ok = !o->run || o->run();
+    if (ok) o->run = nullptr; /* frees what it holds, as part of the stream */
+    in_op = false;
+#if CUEMU_WITH_TSAN
+    if (ok) __tsan_release(&o->tags[1]);
+    __tsan_switch_to_fiber(host, __tsan_switch_to_fiber_no_sync);
+#endif
+    o->started = true;
+    if (!ok) return false;
+    o->done = true;
+    o->when = now();
+    o->deps.clear();
+    for (size_t i = 0; i < pending.size(); i++)
+        if (pending[i] == o) {
+            pending.erase(pending.begin() + (ptrdiff_t)i);
+            break;
+        }
+    return true;
+}
+void needed(const Ref &o, std::set<Op *> &seen, std::vector<Ref> &out)
+{
+    if (o->done || !seen.insert(o.get()).second) return;
+    for (auto &d : o->deps) needed(d, seen, out);
+    out.push_back(o);
+}
+/* One step towards target; false when everything that may run waits for peers. */
+bool step(const Ref &target, bool all)
+{
+    std::vector<Ref> c;
+    if (order == RANDOM || all)
+        c = pending;
+    else {
+        std::set<Op *> seen;
+        needed(target, seen, c);
+    }
+    if (order == RANDOM)
+        for (size_t i = c.size(); i > 1; i--) std::swap(c[i - 1], c[rnd(order_rng) % i]);
+    for (auto &o : c)
+        if (is_ready(o) && try_run(o)) return true;
+    return false;
+}
+void nudge();
+} // namespace
+
+namespace cuemu
+{
+void force(const Ref &o)
+{
+    if (!o) return;
+    double t0 = now(), limit = atof(env("CUEMU_TIMEOUT", "60"));
+    while (!o->done)
+        if (step(o, now() - t0 > 0.002))
+            t0 = now();
+        else if (now() - t0 > limit) {
+            for (auto &p : pending)
+                fprintf(stderr, "cuemu:   pending: %s%s\n", p->name,
+                        p->started ? " (waits for its peers)" : "");
+            fault("cuda", 0, "no progress in %g s: peers disagree about the collectives, or one is gone",
+                  limit);
+        } else
+            usleep(20);
+#if CUEMU_WITH_TSAN
+    __tsan_acquire(&o->tags[1]);
+#endif
+}
+Ref add(cudaStream_t s_, const char *name, std::function<bool()> run)
+{
+    init();
+    CUstream_st *s = stream_of(s_);
+    Ref o = std::make_shared<Op>();
+    o->name = name;
+    o->stream = s;
+    o->run = std::move(run);
+    if (s->last) o->deps.push_back(s->last);
+    for (auto &w : s->waits) o->deps.push_back(w);
+    s->waits.clear();
+    if (s == &legacy) {
+        for (auto *t : streams)
+            if (t->blocking && t->last) o->deps.push_back(t->last);
+    } else if (s->blocking && legacy.last)
+        o->deps.push_back(legacy.last);
+    s->last = o;
+    pending.push_back(o);
+#if CUEMU_WITH_TSAN
+    __tsan_release(&o->tags[0]);
+#endif
+    if (order == EAGER) {
+        std::set<Op *> seen;
+        std::vector<Ref> c;
+        needed(o, seen, c);
+        for (auto &x : c)
+            if (is_ready(x)) try_run(x);
+    }
+    nudge();
+    return o;
+}
+void sync_all()
+{
+    while (!pending.empty()) force(pending.front());
+    for (auto *s : streams)
+        if (s->last) force(s->last);
+}
+void submit(cudaStream_t s, const char *name, std::function<bool()> run)
+{
+    Lock l(mu);
+    add(s, name, std::move(run));
+}
+cudaError_t enqueue(const char *name, const void *fn, dim3 g, dim3 b, size_t smem, cudaStream_t s, Body *body)
+{
+    std::shared_ptr<Body> keep(body);
+    Lock l(mu);
+    size_t n = (size_t)b.x * b.y * b.z;
+    auto lim = smem_limit.find(fn);
+    if (!n || n > 1024 || b.z > 64 || !g.x || !g.y || !g.z || g.x > 0x7fffffffu || g.y > 65535 || g.z > 65535)
+        return err(cudaErrorInvalidConfiguration);
+    if (smem > (size_t)(lim == smem_limit.end() ? 48 * 1024 : lim->second)) return err(cudaErrorInvalidValue);
+    const void *key = stream_of(s);
+    add(s, name, [=, keep = std::move(keep)] {
+        run_kernel(name, key, g, b, smem, keep.get());
+        return true;
+    });
+    return cudaSuccess;
+}
+} // namespace cuemu
+
+namespace
+{
+/* Under a random order every call may let some work go ahead. */
+void nudge()
+{
+    if (order != RANDOM) return;
+    for (uint32_t n = rnd(order_rng) % 3; n; n--) {
+        if (pending.empty()) return;
+        step(pending[0], true);
+    }
+}
+} // namespace
+
+extern "C" void cuemu_set_order(const char *o, unsigned long long s)
+{
+    Lock l(mu);
+    init();
+    order = !strcmp(o, "eager") ? EAGER : !strcmp(o, "rand") ? RANDOM : LAZY;
+    order_rng = s;
+}
+
+extern "C" {
+cudaError_t cudaFuncSetAttribute(const void *f, cudaFuncAttribute a, int v)
+{
+    Lock l(mu);
+    if (a == cudaFuncAttributeMaxDynamicSharedMemorySize) {
+        if (v > 232448) return err(cudaErrorInvalidValue);
+        smem_limit[f] = v;
+    }
+    return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned f)
+{
+    Lock l(mu);
+    *s = new CUstream_st;
+    (*s)->blocking = !(f & cudaStreamNonBlocking);
+    streams.insert(*s);
+    return cudaSuccess;
+}
+cudaError_t cudaStreamCreate(cudaStream_t *s)
+{
+    return cudaStreamCreateWithFlags(s, 0);
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned f, int)
+{
+    return cudaStreamCreateWithFlags(s, f);
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t s_)
+{
+    Lock l(mu);
+    init();
+    CUstream_st *s = stream_of(s_);
+    for (auto &w : s->waits) force(w);
+    force(s->last);
+    return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t s)
+{
+    Lock l(mu);
+    cudaStreamSynchronize(s);
+    streams.erase(s);
+    retire_stream(s);
+    delete s;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamQuery(cudaStream_t s_)
+{
+    Lock l(mu);
+    CUstream_st *s = stream_of(s_);
+    if (!s->last || s->last->done) return cudaSuccess;
+    step(s->last, false); /* a polling loop must get there in the end */
+    return cudaErrorNotReady;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t s_, cudaEvent_t e, unsigned)
+{
+    Lock l(mu);
+    CUstream_st *s = stream_of(s_);
+    if (e->op) s->waits.push_back(e->op);
+    return cudaSuccess;
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned f)
+{
+    *e = new CUevent_st;
+    (*e)->timing = !(f & cudaEventDisableTiming);
+    return cudaSuccess;
+}
+cudaError_t cudaEventCreate(cudaEvent_t *e)
+{
+    return cudaEventCreateWithFlags(e, 0);
+}
+cudaError_t cudaEventDestroy(cudaEvent_t e)
+{
+    delete e;
+    return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
+{
+    Lock l(mu);
+    e->op = add(s, "event", nullptr);
+    return cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t e)
+{
+    Lock l(mu);
+    force(e->op);
+    return cudaSuccess;
+}
+cudaError_t cudaEventQuery(cudaEvent_t e)
+{
+    Lock l(mu);
+    if (!e->op || e->op->done) {
+#if CUEMU_WITH_TSAN
+        if (e->op) __tsan_acquire(&e->op->tags[1]);
+#endif
+        return cudaSuccess;
+    }
+    step(e->op, false);
+    return cudaErrorNotReady;
+}
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t a, cudaEvent_t b)
+{
+    Lock l(mu);
+    if (!a->op || !b->op || !a->timing || !b->timing) return err(cudaErrorInvalidResourceHandle);
+    if (!a->op->done || !b->op->done) return err(cudaErrorNotReady);
+    *ms = (float)((b->op->when - a->op->when) * 1e3);
+    return cudaSuccess;
+}
+cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t f, void *u)
+{
+    Lock l(mu);
+    add(s, "host function", [=] {
+        f(u);
+        return true;
+    });
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceSynchronize(void)
+{
+    Lock l(mu);
+    init();
+    sync_all();
+    return cudaSuccess;
+}
+}

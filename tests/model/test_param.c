@@ -1,0 +1,154 @@
+/* The parameter table: counts, names, and the reference model. */
+#include "check.h"
+#include "device/cpu/isa.h"
+#include "model/param.h"
+
+static bool load(mt_config *c, const char *path, int n, char *const *arg)
+{
+    mt_err e = {0};
+    if (CHECK(mt_config_load(c, path, n, arg, &e) == MT_OK)) return true;
+    printf("  %s\n", e.msg);
+    return false;
+}
+
+static int64_t count_store(const struct mt_shape *s)
+{
+    struct mt_store st;
+    int64_t n = 0;
+    mt_store_init(&st, MT_BF16, mt_target_cpu(MT_ISA_SCALAR), &(struct mt_mesh){1, 1, 1}, 0);
+    mt_params_declare(&st, s, 0.02);
+    for (int t = 0; t < st.n_tensors; t++) {
+        const struct mt_matrix *m = &st.matrix[st.tensor[t].matrix];
+        n += st.bucket[m->bucket].n * st.tensor[t].rows * (m->cols ? m->cols : 1);
+    }
+    mt_store_release(&st);
+    return n;
+}
+
+/* 951.9 billion parameters, 32.8 of them active. */
+TEST(reference_model)
+{
+    mt_config c;
+    if (!load(&c, "configs/models/jupiter-952b.yaml", 0, NULL)) return;
+    struct mt_shape s = mt_shape_of(&c);
+    double total = (double)mt_params_total(&s), active = (double)mt_params_active(&s);
+    printf("  total %.4f, active %.4f billion\n", total / 1e9, active / 1e9);
+    CHECK_CLOSE(total / 951.9e9, 1, 2e-4);
+    CHECK_CLOSE(round(active / 1e8) / 10, 32.8, 1e-9);
+    CHECK_INT(s.L, 74);
+    CHECK_INT(s.D, 6144);
+    CHECK_INT(s.V, 256000);
+    CHECK_INT(s.E, 384);
+    CHECK_INT(s.K, 8);
+    CHECK_INT(s.H, 56);
+    CHECK_INT(s.G, 8);
+    CHECK_INT(s.A, 128);
+    CHECK_INT(s.Fs, 1792);
+    /* By hand: attention with its norms, router, shared and routed experts, two norms; embedding, head, norm. */
+    int64_t attn = 6144LL * 128 * (56 + 8 + 8 + 56) + 2 * 128, expert = 3LL * 6144 * 1792;
+    int64_t layer = attn + 384 * 6144 + 385 * expert + 2 * 6144, ends = 2LL * 256000 * 6144 + 6144;
+    CHECK_INT(mt_params_total(&s), 74 * layer + ends);
+    CHECK_INT(mt_params_active(&s), 74 * (layer - 376 * expert) + ends);
+    CHECK_INT(count_store(&s), mt_params_total(&s));
+}
+
+TEST(counts)
+{
+    char *const option[] = {
+        (char[]){"model.qk_norm=true"},  (char[]){"model.attn_bias=true"}, (char[]){"model.tied=true"},
+        (char[]){"model.v_head_dim=24"}, (char[]){"model.experts=5"},      (char[]){"model.top_k=2"},
+        (char[]){"model.expert_ffn=7"},  (char[]){"model.shared_ffn=9"},   (char[]){"model.first_dense=2"}};
+    for (int n = 0; n <= 9; n++) {
+        mt_config c;
+        if (n > 4 && n < 7) continue; /* experts without their width are no configuration */
+        if (!load(&c, NULL, n, option)) return;
+        struct mt_shape s = mt_shape_of(&c);
+        CHECK_INT(count_store(&s), mt_params_total(&s));
+        CHECK(n >= 7 ? mt_params_active(&s) < mt_params_total(&s)
+                     : mt_params_active(&s) == mt_params_total(&s));
+    }
+}
+
+/* Names are all different, and those that checkpoints are written with. */
+TEST(names)
+{
+    char *const option[] = {(char[]){"model.layers=2"},     (char[]){"model.experts=3"},
+                            (char[]){"model.top_k=2"},      (char[]){"model.expert_ffn=8"},
+                            (char[]){"model.shared_ffn=8"}, (char[]){"model.first_dense=1"},
+                            (char[]){"model.qk_norm=true"}, (char[]){"model.attn_bias=true"}};
+    static const char *const want[] = {"embed.weight",
+                                       "layers.0.attn.q.weight",
+                                       "layers.0.attn.v.bias",
+                                       "layers.0.mlp.gate.weight",
+                                       "layers.1.moe.shared.down.weight",
+                                       "layers.1.moe.router.weight",
+                                       "layers.1.moe.experts.0.gate.weight",
+                                       "layers.1.moe.experts.2.down.weight",
+                                       "layers.1.attn.k_norm.weight",
+                                       "norm.weight",
+                                       "head.weight"};
+    static char name[256][96];
+    mt_config c;
+    int n = 0;
+    if (!load(&c, NULL, 8, option)) return;
+    struct mt_shape s = mt_shape_of(&c);
+    struct mt_store st;
+    mt_store_init(&st, MT_F32, mt_target_cpu(MT_ISA_SCALAR), &(struct mt_mesh){1, 1, 1}, 0);
+    mt_params_declare(&st, &s, 0.02);
+    for (int t = 0; t < st.n_tensors; t++)
+        for (int64_t i = 0; i < st.bucket[st.matrix[st.tensor[t].matrix].bucket].n && n < 256; i++)
+            mt_param_name(&st.tensor[t], i, name[n++]);
+    CHECK_INT(n, 1 + 2 * 11 + 3 + 4 + 3 * 3 +
+                     2); /* embedding; attention and norms; dense; shared and router; experts; ends */
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < i; k++) CHECK(strcmp(name[i], name[k]) != 0);
+    for (int w = 0; w < 11; w++) {
+        int i = 0;
+        while (i < n && strcmp(name[i], want[w])) i++;
+        if (!CHECK(i < n)) printf("  no parameter %s\n", want[w]);
+    }
+    mt_store_release(&st);
+}
+
+/* Spread of the initial values: the outputs of a block are scaled by depth, norms are 1, biases 0. */
+TEST(initial_spread)
+{
+    mt_config c;
+    if (!load(&c, NULL, 1, (char *[]){(char[]){"model.attn_bias=true"}})) return;
+    struct mt_shape s = mt_shape_of(&c);
+    struct mt_store st;
+    mt_store_init(&st, MT_F32, mt_target_cpu(MT_ISA_SCALAR), &(struct mt_mesh){1, 1, 1}, 0);
+    mt_params_declare(&st, &s, 0.04);
+    for (int t = 0; t < st.n_tensors; t++) {
+        char name[96];
+        mt_param_name(&st.tensor[t], 0, name);
+        double want = 0.04;
+        if (strstr(name, ".o.weight") || strstr(name, ".down.weight")) want = 0.04 / sqrt(8);
+        if (strstr(name, "norm.weight")) want = -2;
+        if (strstr(name, ".bias")) want = -1;
+        CHECK_CLOSE(st.tensor[t].init_std, want, 1e-15);
+    }
+    mt_store_release(&st);
+}
+
+TEST(flops)
+{
+    mt_config c;
+    if (!load(&c, NULL, 0, NULL)) return;
+    struct mt_shape s = mt_shape_of(&c);
+    double met = (double)(mt_params_total(&s) - s.V * s.D);
+    CHECK_CLOSE(mt_flops_per_token(&s, 0) / (6 * met), 1, 1e-12);
+    /* Scores and their product with V: 2 x 2 x H A for each of context / 2 tokens, three times that with backward. */
+    CHECK_CLOSE(mt_flops_per_token(&s, 512) - mt_flops_per_token(&s, 0),
+                (double)(s.L * s.H * s.A) * 3 * 4 * 256, 1);
+}
+
+int main(void)
+{
+    RUN(reference_model);
+    RUN(counts);
+    RUN(names);
+    RUN(initial_spread);
+    RUN(flops);
+    return DONE();
+}

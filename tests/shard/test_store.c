@@ -1,0 +1,240 @@
+/* The store: where parameters and their state lie. */
+#include "check.h"
+#include "device/cpu/isa.h"
+#include "model/param.h"
+#include "optim/assign.h"
+
+struct fixture {
+    mt_config cfg;
+    struct mt_shape shape;
+    struct mt_store s;
+    struct mt_ledger g;
+};
+
+static bool open_fixture(struct fixture *f, mt_dtype dtype, enum mt_isa isa, bool inference)
+{
+    char *arg[] = {(char[]){"model.layers=3"},      (char[]){"model.experts=5"},
+                   (char[]){"model.top_k=2"},       (char[]){"model.expert_ffn=20"},
+                   (char[]){"model.shared_ffn=24"}, (char[]){"model.dim=72"},
+                   (char[]){"model.first_dense=1"}, (char[]){"model.ffn=100"},
+                   (char[]){"model.qk_norm=true"},  (char[]){"model.vocab=101"}};
+    mt_err e = {0};
+    memset(f, 0, sizeof *f);
+    if (!CHECK(mt_config_load(&f->cfg, NULL, 10, arg, &e) == MT_OK)) return false;
+    f->shape = mt_shape_of(&f->cfg);
+    mt_store_init(&f->s, dtype, mt_target_cpu(isa), &(struct mt_mesh){1, 1, 1}, 0);
+    mt_params_declare(&f->s, &f->shape, 0.02);
+    if (!CHECK(mt_optim_assign(&f->s, &f->cfg, &e) == MT_OK)) return false;
+    mt_ledger_init(&f->g, mt_target_cpu(isa)->align);
+    mt_store_layout(&f->s, &f->g, inference);
+    return true;
+}
+static void close_fixture(struct fixture *f)
+{
+    mt_store_release(&f->s);
+    mt_ledger_release(&f->g);
+}
+
+/* Marks the bytes of a view, which must be nobody's yet and inside of its row. */
+static void claim(struct fixture *f, unsigned char **mark, mt_view v)
+{
+    const struct mt_row *r = &f->g.row[v.row];
+    if (!CHECK(v.off >= 0 && v.bytes > 0 && v.off + v.bytes <= r->bytes)) return;
+    if (!mark[v.row]) mark[v.row] = calloc((size_t)r->bytes, 1);
+    int64_t twice = 0;
+    for (int64_t i = v.off; i < v.off + v.bytes; i++) twice += mark[v.row][i]++;
+    CHECK_INT(twice, 0);
+}
+/* All marked rows are marked to `slack` bytes. */
+static void whole(struct fixture *f, unsigned char **mark, int64_t slack)
+{
+    for (int32_t i = 0; i < f->g.n; i++) {
+        if (!mark[i]) continue;
+        int64_t n = 0;
+        for (int64_t k = 0; k < f->g.row[i].bytes; k++) n += mark[i][k];
+        if (!CHECK(n <= f->g.row[i].bytes && n >= f->g.row[i].bytes - slack))
+            printf("  row %s\n", f->g.row[i].name);
+        free(mark[i]);
+        mark[i] = NULL;
+    }
+}
+
+/* Every state's tensors tile their buckets, expert by expert; second moments are where AdamW is. */
+TEST(tensors_tile_their_buckets)
+{
+    struct fixture f;
+    if (!open_fixture(&f, MT_BF16, MT_ISA_SCALAR, false)) return;
+    unsigned char **mark = calloc((size_t)f.g.n, sizeof *mark);
+    for (int w = 0; w < MT_N_STATES; w++) {
+        int64_t elements = 0;
+        for (int t = 0; t < f.s.n_tensors; t++) {
+            mt_view all = mt_store_local_state(&f.s, t, (enum mt_state)w);
+            bool has = w != MT_STATE_V || f.s.bucket[f.s.matrix[f.s.tensor[t].matrix].bucket].adamw;
+            CHECK(mt_view_given(all) == has);
+            if (!has) continue;
+            CHECK_INT(all.dim[0], f.s.bucket[f.s.matrix[f.s.tensor[t].matrix].bucket].n);
+            CHECK_INT(all.dim[1], f.s.tensor[t].rows);
+            for (int64_t i = 0; i < all.dim[0]; i++) claim(&f, mark, mt_view_part(all, i, 1));
+            elements += mt_view_count(all);
+        }
+        whole(&f, mark, 0);
+        if (w != MT_STATE_V) CHECK_INT(elements, mt_params_total(&f.shape));
+    }
+    free(mark);
+    close_fixture(&f);
+}
+
+/* Working copies of matrices do not overlap, and are no larger than their padding makes them. */
+static void check_work(mt_dtype dtype, enum mt_isa isa)
+{
+    struct fixture f;
+    if (!open_fixture(&f, dtype, isa, false)) return;
+    unsigned char **mark = calloc((size_t)f.g.n, sizeof *mark);
+    for (int i = 0; i < f.s.n_matrices; i++) {
+        const struct mt_matrix *m = &f.s.matrix[i];
+        mt_view w = mt_store_work(&f.s, i, MT_FORWARD), t = mt_store_turned(&f.s, i);
+        CHECK(mt_view_given(t) == (m->form == MT_FORM_PACKED));
+        if (m->form == MT_FORM_F32) {
+            CHECK(w.row == f.s.bucket[m->bucket].row[MT_STATE_MASTER] && w.off == 4 * m->off);
+            continue;
+        }
+        CHECK_INT(w.dtype, dtype);
+        int64_t n = f.s.unit[m->unit].experts ? f.s.bucket[m->bucket].n : 1;
+        for (int64_t x = 0; x < n; x++) claim(&f, mark, n > 1 ? mt_view_part(w, x, 1) : w);
+        if (m->form != MT_FORM_PACKED) continue;
+        for (int64_t x = 0; x < n; x++) claim(&f, mark, n > 1 ? mt_view_part(t, x, 1) : t);
+        CHECK_INT(w.format, MT_PACKED_NT);
+        CHECK_INT(t.format, MT_PACKED_NN);
+        CHECK(w.bytes >= n * m->rows * m->cols * mt_dtype_bytes(dtype));
+    }
+    whole(&f, mark, f.g.align);
+    free(mark);
+    close_fixture(&f);
+}
+TEST(working_copies_tile_their_rows)
+{
+    for (int isa = 0; isa < MT_N_ISAS; isa++) {
+        check_work(MT_BF16, (enum mt_isa)isa);
+        check_work(MT_F32, (enum mt_isa)isa);
+    }
+}
+
+/* Gate and up of a SwiGLU are the two halves of one matrix. */
+TEST(stacked_tensors)
+{
+    struct fixture f;
+    int pairs = 0;
+    if (!open_fixture(&f, MT_F32, MT_ISA_SCALAR, false)) return;
+    for (int t = 0; t + 1 < f.s.n_tensors; t++) {
+        const struct mt_tensor *a = &f.s.tensor[t], *b = &f.s.tensor[t + 1];
+        if (a->matrix != b->matrix) continue;
+        mt_view x = mt_store_local_state(&f.s, t, MT_STATE_GRAD), y = mt_store_local_state(&f.s, t + 1, MT_STATE_GRAD),
+                m = mt_store_grad(&f.s, a->matrix);
+        CHECK_INT(x.off, m.off);
+        CHECK_INT(y.off, m.off + 4 * a->rows * f.s.matrix[a->matrix].cols);
+        CHECK_INT(a->rows + b->rows, f.s.matrix[a->matrix].rows);
+        if (m.nd == 3) {
+            CHECK_INT(x.stride, m.stride);
+            CHECK_INT(m.dim[0], 5);
+        }
+        pairs++;
+    }
+    CHECK_INT(pairs, 1 + 2 * 2);
+    close_fixture(&f);
+}
+
+/* A forward pass needs masters and working copies, no gradients, moments or turned weights. */
+TEST(inference)
+{
+    struct fixture f;
+    if (!open_fixture(&f, MT_BF16, MT_ISA_SCALAR, true)) return;
+    int64_t bytes[MT_N_ROW_CLASSES] = {0};
+    for (int32_t i = 0; i < f.g.n; i++) bytes[f.g.row[i].row_class] += f.g.row[i].bytes;
+    CHECK_INT(bytes[MT_ROW_MASTER], 4 * mt_params_total(&f.shape));
+    CHECK_INT(bytes[MT_ROW_GRAD] + bytes[MT_ROW_MOMENT] + bytes[MT_ROW_GATHERED], 0);
+    CHECK(bytes[MT_ROW_WEIGHT] > 0);
+    for (int t = 0; t < f.s.n_tensors; t++)
+        CHECK(!mt_view_given(mt_store_local_state(&f.s, t, MT_STATE_GRAD)));
+    for (int i = 0; i < f.s.n_buckets; i++) CHECK(!mt_view_given(mt_store_piece(&f.s, i, MT_STATE_M)));
+    close_fixture(&f);
+}
+
+/* Cut over any number of ranks: the pieces of all of them are the whole, once, and cut at what may be cut. */
+static void check_cut(int world, int replicas, int ep)
+{
+    char *arg[] = {(char[]){"model.experts=8"}, (char[]){"model.top_k=2"}, (char[]){"model.expert_ffn=20"}, (char[]){"model.dim=72"}, (char[]){"model.first_dense=1"}};
+    mt_err e = {0};
+    mt_config cfg;
+    if (!CHECK(mt_config_load(&cfg, NULL, 5, arg, &e) == MT_OK)) return;
+    struct mt_shape shape = mt_shape_of(&cfg);
+    int64_t masters = 0, work = 0, full = 0, rows = -1;
+    for (int rank = 0; rank < world; rank++) {
+        struct mt_store s;
+        struct mt_ledger g;
+        mt_store_init(&s, MT_BF16, mt_target_cpu(MT_ISA_AMX_BF16), &(struct mt_mesh){world, replicas, ep}, rank);
+        mt_params_declare(&s, &shape, 0.02);
+        if (!CHECK(mt_optim_assign(&s, &cfg, &e) == MT_OK)) return;
+        mt_ledger_init(&g, 64);
+        mt_store_layout(&s, &g, false);
+        if (rows < 0) rows = g.size[MT_DEVICE_ARENA];
+        CHECK_INT(g.size[MT_DEVICE_ARENA], rows); /* one plan serves all ranks */
+        for (int t = 0; t < s.n_tensors; t++) {
+            struct mt_local here = mt_store_local(&s, t);
+            mt_view v = mt_store_local_state(&s, t, MT_STATE_MASTER);
+            CHECK(mt_view_given(v) == (here.parts > 0));
+            if (!here.parts) continue;
+            CHECK(v.off >= 0 && v.off + v.bytes <= g.row[v.row].bytes && here.row0 + here.rows <= s.tensor[t].rows);
+            masters += mt_view_count(v);
+        }
+        for (int i = 0; i < s.n_matrices; i++) {
+            mt_view master, copy;
+            if (!mt_store_local_work(&s, i, &master, &copy)) continue;
+            CHECK(copy.off >= 0 && copy.off + copy.bytes <= g.row[copy.row].bytes);
+            work += mt_view_count(copy);
+        }
+        for (int i = 0; i < s.n_matrices && rank < ep; i++)
+            if (s.matrix[i].form != MT_FORM_F32 && (rank == 0 || s.unit[s.matrix[i].unit].experts)) full += s.bucket[s.matrix[i].bucket].n * s.matrix[i].rows * s.matrix[i].cols;
+        mt_store_release(&s);
+        mt_ledger_release(&g);
+    }
+    CHECK_INT(masters, replicas * mt_params_total(&shape));
+    CHECK_INT(work, replicas * full);
+}
+TEST(cuts)
+{
+    check_cut(1, 1, 1);
+    check_cut(2, 1, 2);
+    check_cut(8, 1, 1);
+    check_cut(12, 1, 4);
+    check_cut(16, 2, 4);
+    check_cut(48, 1, 4); /* more ranks than a slot has experts */
+}
+
+TEST(units)
+{
+    struct fixture f;
+    if (!open_fixture(&f, MT_F32, MT_ISA_SCALAR, false)) return;
+    CHECK_INT(f.s.n_units, 1 + 3 + 2 + 1); /* embedding, layers, their experts, head */
+    for (int u = 0; u < f.s.n_units; u++) {
+        bool experts = u == 3 || u == 5;
+        CHECK(f.s.unit[u].experts == experts);
+        CHECK_INT(f.s.bucket[f.s.unit[u].dense_bucket].n, experts ? 5 : 1);
+    }
+    for (int i = 0; i < f.s.n_buckets; i++) {
+        mt_view g = mt_store_piece(&f.s, i, MT_STATE_GRAD);
+        CHECK(mt_view_given(g) == (f.s.bucket[i].elements > 0));
+        if (mt_view_given(g)) CHECK_INT(g.bytes, f.g.row[g.row].bytes);
+    }
+    close_fixture(&f);
+}
+
+int main(void)
+{
+    RUN(tensors_tile_their_buckets);
+    RUN(working_copies_tile_their_rows);
+    RUN(stacked_tensors);
+    RUN(inference);
+    RUN(cuts);
+    RUN(units);
+    return DONE();
+}

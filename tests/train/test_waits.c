@@ -1,0 +1,249 @@
+/* test: timeout=120 variants=release,asan
+ *
+ * Every wait of the step has a reason: without it there is a race (a hazard), or the memory plan grows (a throttle). */
+#include "training.h"
+
+#include "device/order.h"
+
+/* Two train steps and a validation between them, as one record: a wait may have its reason in the step before. first: where
+ * the validation begins; the second step has all waits of the first. */
+static bool record(const struct training *t, int rounds, struct mt_recording *q, int64_t *first)
+{
+    struct mt_ctx ctx;
+    struct mt_step step = t->s.rank[0].step;
+    mt_err e = {0};
+    *q = (struct mt_recording){0};
+    mt_ctx_init(&ctx, 0, 1, &mt_device_sim, &t->s.ledger);
+    ctx.recording = q;
+    if (!CHECK(mt_rank_init(&step.rank, &ctx, &t->s.rank[0].model, &e) == MT_OK)) return false;
+    step.rank.force_rounds = rounds;
+    mt_train_step(&ctx, &step);
+    *first = q->n;
+    mt_eval_step(&ctx, &step);
+    mt_train_step(&ctx, &step);
+    mt_rank_release(&step.rank);
+    return true;
+}
+
+/* The ledger with a place of its own for every row. */
+static struct mt_ledger unshared_of(const struct mt_ledger *g)
+{
+    struct mt_ledger u = *g;
+    u.row = malloc((size_t)u.n * sizeof *u.row);
+    MT_ASSERT(u.row);
+    memcpy(u.row, g->row, (size_t)u.n * sizeof *u.row);
+    memset(u.size, 0, sizeof u.size);
+    for (int32_t i = 0; i < u.n; i++) {
+        struct mt_row *r = &u.row[i];
+        r->off = (u.size[r->arena] + u.align - 1) / u.align * u.align;
+        u.size[r->arena] = r->off + r->bytes;
+    }
+    return u;
+}
+
+/* Why a wait is there.
+ * HAZARD    without it there is a race, wherever rows lie
+ * THROTTLE  without it there is one in the plan's layout: rows share bytes because of it
+ * JOINT     the same of it and the waits enqueued right beside it, of which each makes up for another
+ * COVERED   its stream has already waited for something later: the other half of a lease */
+enum reason { NONE, HAZARD, THROTTLE, JOINT, COVERED, REASONS };
+static const char *const reason_text[] = {"without reason here", "hazards", "throttles", "joint", "covered"};
+
+struct finder {
+    const struct mt_ledger *shared, *unshared;
+    struct mt_recording q;
+};
+
+static bool is_wait(const struct mt_recording *q, int64_t i)
+{
+    return q->rec[i].op == MT_OP_wait;
+}
+/* The record before or behind i in its stream; -1: none. */
+static int64_t neighbour(const struct mt_recording *q, int64_t i, int step)
+{
+    int stream = q->rec[i].stream;
+    for (i += step; i >= 0 && i < q->n; i += step)
+        if (q->rec[i].stream == stream) return i;
+    return -1;
+}
+
+/* Races without the wait and those beside it. */
+static bool joint(const struct finder *f, int64_t i)
+{
+    struct mt_recording q = f->q;
+    struct mt_race race;
+    q.rec = malloc((size_t)q.n * sizeof *q.rec);
+    MT_ASSERT(q.rec);
+    memcpy(q.rec, f->q.rec, (size_t)q.n * sizeof *q.rec);
+    for (int step = -1; step <= 1; step += 2)
+        for (int64_t k = i; k >= 0 && is_wait(&q, k); k = neighbour(&q, k, step))
+            q.rec[k].ev.seq = 0; /* an event that is always past */
+    bool found = mt_races_find(&q, f->unshared, -1, false, &race, 1) ||
+                 mt_races_find(&q, f->shared, -1, false, &race, 1);
+    free(q.rec);
+    return found;
+}
+
+static bool covered(const struct finder *f, int64_t i)
+{
+    struct mt_order order;
+    mt_event ev = f->q.rec[i].ev;
+    mt_order_init(&order, &f->q, i, false);
+    bool known = order.before[i].at[ev.stream] >= ev.seq;
+    mt_order_release(&order);
+    return known;
+}
+
+static enum reason reason_of(const struct finder *f, int64_t i)
+{
+    struct mt_race race;
+    if (mt_races_find(&f->q, f->unshared, i, false, &race, 1)) return HAZARD;
+    if (mt_races_find(&f->q, f->shared, i, false, &race, 1)) return THROTTLE;
+    if (covered(f, i)) return COVERED;
+    return joint(f, i) ? JOINT : NONE;
+}
+
+/* ---- what is printed ---- */
+struct site {
+    int stream, from, before, behind; /* streams; operations */
+    int count[REASONS];
+};
+static int op_behind(const struct mt_recording *q, int64_t i)
+{
+    while (i >= 0 && is_wait(q, i)) i = neighbour(q, i, 1);
+    return i < 0 ? -1 : q->rec[i].op;
+}
+static int op_of_event(const struct mt_recording *q, mt_event ev, int64_t at)
+{
+    while (at-- > 0)
+        if (q->rec[at].stream == ev.stream && q->rec[at].seq <= ev.seq && !is_wait(q, at))
+            return q->rec[at].op;
+    return -1;
+}
+static const char *op_name(int op)
+{
+    return op < 0 ? "-" : mt_op_info[op].name;
+}
+
+static void note(struct site *site, int *n, const struct mt_recording *q, int64_t i, enum reason reason)
+{
+    const struct mt_rec *r = &q->rec[i];
+    struct site s = {r->stream, r->ev.stream, op_behind(q, i), op_of_event(q, r->ev, i), {0}};
+    int k = 0;
+    while (k < *n && (site[k].stream != s.stream || site[k].from != s.from || site[k].before != s.before ||
+                      site[k].behind != s.behind))
+        k++;
+    if (k == *n) site[(*n)++] = s;
+    site[k].count[reason]++;
+}
+static void print_sites(const struct site *site, int n)
+{
+    for (int k = 0; k < n; k++) {
+        printf("    stream %d before %-12s for stream %d behind %-12s:", site[k].stream,
+               op_name(site[k].before), site[k].from, op_name(site[k].behind));
+        for (int r = 0; r < REASONS; r++)
+            if (site[k].count[r]) printf(" %d %s", site[k].count[r], reason_text[r]);
+        printf("\n");
+    }
+}
+
+/* ---- tests ---- */
+/* All throttles at once: without them the plan is larger. */
+static void check_throttles(const struct finder *f, const bool *throttle)
+{
+    struct mt_ledger g = unshared_of(f->shared);
+    struct mt_plan_info with, without;
+    mt_err e = {0};
+    CHECK_INT(mt_plan(&g, &f->q, &with, &e), MT_OK);
+    for (int64_t i = 0; i < f->q.n; i++)
+        if (throttle[i]) f->q.rec[i].ev.seq = 0;
+    CHECK_INT(mt_plan(&g, &f->q, &without, &e), MT_OK);
+    printf("  the plan takes %lld bytes, without throttles %lld\n", (long long)with.peak[MT_DEVICE_ARENA],
+           (long long)without.peak[MT_DEVICE_ARENA]);
+    CHECK(without.peak[MT_DEVICE_ARENA] > with.peak[MT_DEVICE_ARENA]);
+    free(g.row);
+}
+
+static void classify(const char *shape)
+{
+    struct training t;
+    struct site site[128];
+    int sites = 0, all[REASONS] = {0};
+    t = (struct training){0};
+    if (!CHECK(training_config(&t.cfg, shape))) return;
+    /* Muon's workspace would be most of so small a plan. */
+    for (int64_t i = 0; i < t.cfg.optim_groups_count; i++)
+        t.cfg.optim_groups[i].optimizer = MT_OPTIMIZER_ADAMW;
+    if (!CHECK(training_open_config(&t))) return;
+    struct mt_ledger unshared = unshared_of(&t.s.ledger);
+    struct finder f = {.shared = &t.s.ledger, .unshared = &unshared};
+    int64_t first = 0;
+    if (record(&t, 2, &f.q, &first)) {
+        bool *throttle = calloc((size_t)f.q.n, sizeof *throttle);
+        MT_ASSERT(throttle);
+        struct mt_race race;
+        CHECK_INT(mt_races_find(&f.q, &t.s.ledger, -1, false, &race, 1), 0);
+        for (int64_t i = first; i < f.q.n; i++) {
+            if (!is_wait(&f.q, i) || sites == 127) continue;
+            enum reason r = reason_of(&f, i);
+            note(site, &sites, &f.q, i, r);
+            all[r]++;
+            throttle[i] = r == THROTTLE || r == NONE;
+        }
+        print_sites(site, sites);
+        CHECK(sites < 127);
+        CHECK(all[HAZARD] > 4 && all[THROTTLE] > 0);
+        /* A throttle may be one that this layout has no use for, but not all of a place. */
+        for (int k = 0; k < sites; k++) CHECK(!site[k].count[NONE] || site[k].count[THROTTLE]);
+        check_throttles(&f, throttle);
+        free(throttle);
+    }
+    mt_recording_release(&f.q);
+    free(unshared.row);
+    training_close(&t);
+}
+
+TEST(dense)
+{
+    classify(TRAINING_BASE "train.global_batch=4 model.layers=8 ");
+}
+TEST(experts)
+{
+    classify(TRAINING_BASE TRAINING_MOE "train.global_batch=4 moe.buffer_factor=0.3 model.layers=5 ");
+}
+TEST(tied)
+{
+    classify(TRAINING_BASE TRAINING_MOE
+             "train.global_batch=4 model.tied=true train.dtype=bf16 model.layers=8 ");
+}
+
+/* A plan made from one round is silently wrong for two: the check tells. */
+TEST(a_plan_of_one_round_is_refused_for_two)
+{
+    struct training t;
+    struct mt_recording one, two;
+    struct mt_plan_info info;
+    mt_err e = {0};
+    if (!training_open(&t, TRAINING_BASE TRAINING_MOE "moe.buffer_factor=0.5 model.expert_ffn=96 ")) return;
+    CHECK(mt_session_record(&t.s, 1, &one, &e) == MT_OK && mt_session_record(&t.s, 2, &two, &e) == MT_OK);
+    CHECK_INT(mt_plan_check(&t.s.ledger, &two, &e), MT_OK);
+    CHECK_INT(mt_plan(&t.s.ledger, &one, &info, &e), MT_OK);
+    CHECK_INT(mt_plan_check(&t.s.ledger, &one, &e), MT_OK);
+    CHECK_INT(mt_plan_check(&t.s.ledger, &two, &e), MT_INTERNAL);
+    CHECK(strstr(e.msg, "record") != NULL);
+    printf("  %s\n", e.msg);
+    CHECK_INT(mt_plan(&t.s.ledger, &two, &info, &e), MT_OK);
+    CHECK_INT(mt_plan_check(&t.s.ledger, &one, &e), MT_OK);
+    mt_recording_release(&one);
+    mt_recording_release(&two);
+    training_close(&t);
+}
+
+int main(void)
+{
+    RUN(dense);
+    RUN(experts);
+    RUN(tied);
+    RUN(a_plan_of_one_round_is_refused_for_two);
+    return DONE();
+}
