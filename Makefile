@@ -73,9 +73,19 @@ foreign_x86_64 := $(ARM_ISAS)
 foreign_aarch64 := $(X86_ISAS)
 native = $(foreach s,$2,$(if $(filter $(foreign_$(call machine,$1)),$(call isa,$s)),,$s))
 
+# MPI: the variants that people run have it, where one is found; the files named for it are then compiled.
+mpi_variants := release debug
+mpi_package := $(if $(filter 0,$(MPI)),,$(firstword $(shell for p in ompi-c mpich; do pkg-config --exists $$p && echo $$p; done)))
+mpi_cflags := $(if $(mpi_package),$(patsubst -I%,-isystem %,$(shell pkg-config --cflags $(mpi_package))))
+mpi_found := $(if $(mpi_package),$(shell echo '\#include <mpi.h>' | $(CC) -x c -fsyntax-only $(mpi_cflags) - 2>/dev/null && echo yes))
+mpi_libs := $(if $(mpi_found),$(shell pkg-config --libs $(mpi_package)))
+mpi_files := src/comm/mpi%
+has_mpi = $(and $(mpi_found),$(filter $(mpi_variants),$1))
+
 # ---- sources -------------------------------------------------------------------------------------------------
 SRC := $(sort $(wildcard src/*/*.c src/*/*/*.c src/*/*/*/*.c))
 HEADERS := $(sort $(wildcard src/*/*.h src/*/*/*.h src/*/*/*/*.h))
+CHECKED_HEADERS := $(if $(mpi_found),$(HEADERS),$(filter-out $(mpi_files),$(HEADERS)))
 BENCHES := $(sort $(wildcard tests/bench/bench_*.c))
 FUZZERS := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 tests = $(sort $(wildcard $(shell scripts/run_tests.sh --list $1)))
@@ -93,7 +103,7 @@ FORCE:
 
 # ---- rules of one variant ------------------------------------------------------------------------------------
 define variant
-obj_$1 := $$(patsubst %.c,$(BUILD)/$1/%.o,$$(call native,$1,$(SRC)))
+obj_$1 := $$(patsubst %.c,$(BUILD)/$1/%.o,$$(call native,$1,$(if $(call has_mpi,$1),$(SRC),$(filter-out $(mpi_files),$(SRC)))))
 test_src_$1 := $$(call tests,$1)
 tests_$1 := $$(patsubst tests/%.c,$(BUILD)/$1/tests/%,$$(test_src_$1))
 all_flags_$1 := $(BASE) $(march_$(call machine,$1)) $(flags_$1) $(CFLAGS) -Isrc -I$(BUILD)/$1

@@ -30,6 +30,7 @@
     C(MT_DEVICE_ISA_AVX2, "avx2")               \
     C(MT_DEVICE_ISA_NEON, "neon")               \
     C(MT_DEVICE_ISA_SCALAR, "scalar")
+#define MT_CHOICES_micro_order(C) C(MT_MICRO_ORDER_BATCH, "batch") C(MT_MICRO_ORDER_LAYER, "layer")
 #define MT_CHOICES_resume(C) \
     C(MT_RESUME_AUTO, "auto") C(MT_RESUME_NEVER, "never") C(MT_RESUME_REQUIRED, "required")
 /* Of base/dtype.h's element types, those one may train in: mt_dtype is the option's type. */
@@ -38,7 +39,7 @@
 /* The sets whose enum is defined here. */
 #define MT_CHOICE_SETS(S) \
     S(score)              \
-    S(optimizer) S(decay) S(coefficients) S(muon_scale) S(muon_dense) S(data_mode) S(device_type) S(device_isa) S(resume)
+    S(optimizer) S(decay) S(coefficients) S(muon_scale) S(muon_dense) S(data_mode) S(device_type) S(device_isa) S(micro_order) S(resume)
 
 #define MT_CHOICE_ENUMERATOR(name, text) name,
 #define MT_CHOICE_ENUM(set) \

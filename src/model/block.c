@@ -36,7 +36,7 @@ static void attention(struct mt_rank *r, int l, enum mt_pass pass, mt_view x)
 }
 
 /* dh (gradient of h) -> dx = dh + the path through attention. */
-static void attention_backward(struct mt_rank *r, int l, mt_view dx)
+static void attention_backward(struct mt_rank *r, int l, mt_view x, mt_view dx)
 {
     const struct mt_model *m = r->m;
     const struct mt_shape *d = &m->shape;
@@ -73,7 +73,7 @@ static void attention_backward(struct mt_rank *r, int l, mt_view dx)
     mt_linear_bwdx(s, b->dn1b, dk, y->t.k, b->dn1);
     mt_linear_bwdw(s, y->g.q, dq, b->n1);
     mt_linear_bwdx(s, b->dn1, dq, y->t.q, b->dn1b);
-    mt_rmsnorm_bwd(s, dx, b->gain, b->dn1, y->x, b->rstd1, y->w[MT_BACKWARD].attn_norm, b->dh);
+    mt_rmsnorm_bwd(s, dx, b->gain, b->dn1, x, b->rstd1, y->w[MT_BACKWARD].attn_norm, b->dh);
     mt_sum_rows(s, y->g.attn_norm, b->gain);
 }
 
@@ -108,15 +108,15 @@ void mt_block_forward(struct mt_rank *r, int l, mt_view x, mt_view y)
     else mlp_forward(r, l, y);
 }
 
-void mt_block_backward(struct mt_rank *r, int l, mt_view dx, mt_view dy)
+void mt_block_backward(struct mt_rank *r, int l, mt_view x, mt_view dx, mt_view dy)
 {
     const struct mt_layer *y = &r->m->layer[l];
     const struct mt_buffers *b = &r->m->b;
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
-    attention(r, l, MT_BACKWARD, y->x); /* recomputed; the routing is not */
+    attention(r, l, MT_BACKWARD, x); /* recomputed; the routing is not */
     if (mt_is_moe(&r->m->shape, l)) mt_moe_backward(r, l, dy);
     else mlp_backward(r, l, dy);
     mt_rmsnorm_bwd(s, b->dh, b->gain, b->dn2, b->h, b->rstd2, y->w[MT_BACKWARD].ffn_norm, dy);
     mt_sum_rows(s, y->g.ffn_norm, b->gain);
-    attention_backward(r, l, dx);
+    attention_backward(r, l, x, dx);
 }

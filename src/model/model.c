@@ -16,7 +16,7 @@ static void layer_buffers(struct mt_model *m, struct mt_ledger *g, bool backward
 {
     const struct mt_shape *s = &m->shape;
     const int64_t N = s->N, D = s->D, H = s->H, G = s->G, A = s->A, B = s->B, E = s->E, K = s->K, F = s->F, Fd = s->Fd, Fs = s->Fs,
-                  C = s->C, qk = s->qk_norm, dense = s->first_dense > 0, moe = s->E > 0, shared = s->E > 0 && s->Fs > 0, far = m->opt.mesh.ep > 1;
+                  C = s->C, qk = s->qk_norm, dense = s->first_dense > 0, moe = s->E > 0, shared = s->E > 0 && s->Fs > 0, far = m->opt.mesh.ep > 1, span = m->opt.span;
     const mt_dtype T = m->opt.dtype, F32 = MT_F32;
     struct mt_buffers *b = &m->b;
 #define ACT(name, t, d0, d1) \
@@ -35,33 +35,37 @@ static void layer_buffers(struct mt_model *m, struct mt_ledger *g, bool backward
 #undef PAD
 }
 
+static mt_view routing(struct mt_ledger *g, mt_dtype t, int64_t d0, int64_t d1, const char *name, int l)
+{
+    return mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_ROUTING, t, d0, d1, 0, "%s.%d", name, l);
+}
+static void route_rows(struct mt_model *m, struct mt_ledger *g, int l, struct mt_route *p)
+{
+    const struct mt_shape *s = &m->shape;
+    int64_t n = m->opt.span, ep = m->opt.mesh.ep;
+    p->ids = routing(g, MT_I32, n * s->N, s->K, "ids", l);
+    p->gates = routing(g, MT_F32, n * s->N, s->K, "gates", l);
+    p->order = routing(g, MT_I32, n * s->N * s->K, 0, "order", l);
+    p->slot = routing(g, MT_I32, n * s->N, s->K, "slot", l);
+    p->counts = routing(g, MT_I32, n, s->E, "counts", l);
+    p->all = ep > 1 ? routing(g, MT_I32, n * ep, s->E, "counts_all", l) : p->counts;
+    p->mine = ep > 1 ? routing(g, MT_I32, n, s->E / ep, "counts_mine", l) : p->counts;
+}
+
 static void layer_rows(struct mt_model *m, struct mt_ledger *g, int l, int unit)
 {
     const struct mt_shape *s = &m->shape;
     struct mt_layer *y = &m->layer[l];
-    bool moe = mt_is_moe(s, l);
-    int64_t M = s->N * s->K;
     y->unit = unit;
-    y->experts = moe ? unit + 1 : -1;
+    y->experts = mt_is_moe(s, l) ? unit + 1 : -1;
     for (int pass = 0; pass < MT_N_PASSES; pass++) mt_weights_for(&m->store, l, pass, &y->w[pass]);
     y->x = m->opt.inference ? (l % 2 ? m->b.dxb : m->b.dxa)
-                            : mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_ACTIVATION, m->opt.dtype, s->N, s->D, 0, "x.%d", l);
+                            : mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_ACTIVATION, m->opt.dtype, m->opt.span * s->N, s->D, 0, "x.%d", l);
     if (!m->opt.inference) mt_weights_of(&m->store, l, mt_store_turned, &y->t);
-    if (moe) {
-        y->ids = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_ROUTING, MT_I32, s->N, s->K, 0, "ids.%d", l);
-        y->gates = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_ROUTING, MT_F32, s->N, s->K, 0, "gates.%d", l);
-        y->order = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_ROUTING, MT_I32, M, 0, 0, "order.%d", l);
-        y->slot = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_ROUTING, MT_I32, s->N, s->K, 0, "slot.%d", l);
-        y->counts = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_ROUTING, MT_I32, s->E, 0, 0, "counts.%d", l);
-        y->counts_all = mt_view_as(y->counts, 1, s->E, 0);
-        y->counts_mine = y->counts;
-        if (m->opt.mesh.ep > 1) {
-            y->counts_all = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_ROUTING, MT_I32, m->opt.mesh.ep, s->E, 0, "counts_all.%d", l);
-            y->counts_mine = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_ROUTING, MT_I32, s->E / m->opt.mesh.ep, 0, 0, "counts_mine.%d", l);
-        }
-        y->bias = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_F32, s->E, 0, 0, "router_bias.%d", l);
-        y->load = m->opt.inference ? MT_NONE : mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_I64, s->E, 0, 0, "load.%d", l);
-    }
+    if (!mt_is_moe(s, l)) return;
+    route_rows(m, g, l, &y->route);
+    y->bias = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_F32, s->E, 0, 0, "router_bias.%d", l);
+    y->load = m->opt.inference ? MT_NONE : mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_I64, s->E, 0, 0, "load.%d", l);
 }
 
 static void head_rows(struct mt_model *m, struct mt_ledger *g)
@@ -114,6 +118,28 @@ static void batch_rows(struct mt_model *m, struct mt_ledger *g)
     if (m->opt.mesh.replicas > 1) m->replica_row = mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_STAGING, m->replica_bytes, "stage.replicas");
 }
 
+/* Units of the last blocks, whose gathered weights serve both passes. */
+static void mark_kept(struct mt_model *m)
+{
+    for (int i = 0; i < m->store.n_units; i++)
+        m->store.unit[i].kept = m->store.unit[i].layer >= m->shape.L - m->opt.keep_last && m->store.unit[i].layer >= 0;
+}
+
+/* Blocks that may be gathered ahead: with the one in use, they stay within the bound. */
+static int64_t prefetch_depth(const struct mt_model *m)
+{
+    int64_t block = 0, depth = m->opt.prefetch;
+    for (int i = 0; i < m->store.n_buckets; i++) {
+        const struct mt_bucket *b = &m->store.bucket[i];
+        int64_t bytes = b->members > 1 ? b->n * (b->work_bytes ? b->work_bytes : 4 * b->elements) : 0;
+        const struct mt_unit *u = &m->store.unit[b->unit];
+        if (u->layer == 0) block += bytes; /* blocks with experts may be larger: the first of each kind counts */
+        else if (u->layer > 0 && u->experts && mt_is_moe(&m->shape, u->layer) && u->layer == m->shape.first_dense) block += bytes;
+    }
+    while (m->opt.prefetch_memory && depth > 1 && (depth + 1) * block > m->opt.prefetch_memory) depth--;
+    return depth;
+}
+
 mt_status mt_model_init(struct mt_model *m, const struct mt_shape *shape, const struct mt_model_options *opt,
                         const struct mt_target *target, struct mt_ledger *g,
                         mt_status (*assign)(struct mt_store *, void *, mt_err *), void *arg, mt_err *e)
@@ -122,7 +148,9 @@ mt_status mt_model_init(struct mt_model *m, const struct mt_shape *shape, const 
     mt_store_init(&m->store, opt->dtype, target, &opt->mesh, opt->rank);
     mt_params_declare(&m->store, shape, opt->init_std);
     if (assign) MT_TRY(assign(&m->store, arg, e));
+    mark_kept(m);
     mt_store_layout(&m->store, g, opt->inference);
+    m->prefetch = prefetch_depth(m);
     m->layer = calloc((size_t)shape->L, sizeof *m->layer);
     MT_REQUIRE(m->layer, e, MT_IO, "cannot allocate the descriptions of %lld layers", (long long)shape->L);
     batch_rows(m, g);
@@ -135,7 +163,7 @@ mt_status mt_model_init(struct mt_model *m, const struct mt_shape *shape, const 
     }
     m->head_unit = unit;
     m->x_last = opt->inference ? (shape->L % 2 ? m->b.dxb : m->b.dxa)
-                               : mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_ACTIVATION, opt->dtype, shape->N, shape->D, 0, "x.last");
+                               : mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_ACTIVATION, opt->dtype, opt->span * shape->N, shape->D, 0, "x.last");
     for (int pass = 0; pass < MT_N_PASSES; pass++) mt_weights_for(&m->store, -1, pass, &m->w[pass]);
     if (!opt->inference) {
         mt_weights_of(&m->store, -1, mt_store_grad, &m->g);
@@ -152,6 +180,21 @@ void mt_model_release(struct mt_model *m)
     *m = (struct mt_model){0};
 }
 
+/* ---- micro-batches of a span ---- */
+mt_view mt_model_span_part(const struct mt_model *m, mt_view v, int64_t mb) { return mt_view_part(v, mb % m->opt.span * m->shape.N, m->shape.N); }
+mt_view mt_model_boundary(const struct mt_model *m, int64_t layer, int64_t mb)
+{
+    return mt_model_span_part(m, layer < m->shape.L ? m->layer[layer].x : m->x_last, mb);
+}
+static mt_view flat_part(mt_view v, int64_t i) { return mt_view_as(mt_view_part(v, i, 1), v.dim[1], 0, 0); }
+struct mt_route mt_model_route(const struct mt_model *m, int l, int64_t mb)
+{
+    const struct mt_route *p = &m->layer[l].route;
+    int64_t i = mb % m->opt.span, N = m->shape.N, M = N * m->shape.K, ep = m->opt.mesh.ep;
+    return (struct mt_route){mt_view_part(p->ids, i * N, N), mt_view_part(p->gates, i * N, N), mt_view_part(p->slot, i * N, N),
+                             mt_view_part(p->order, i * M, M), flat_part(p->counts, i), mt_view_part(p->all, i * ep, ep), flat_part(p->mine, i)};
+}
+
 /* ---- a rank's host side ---- */
 mt_status mt_rank_init(struct mt_rank *r, struct mt_ctx *ctx, const struct mt_model *m, mt_err *e)
 {
@@ -160,8 +203,9 @@ mt_status mt_rank_init(struct mt_rank *r, struct mt_ctx *ctx, const struct mt_mo
     *r = (struct mt_rank){.ctx = ctx, .m = m};
     r->counts = calloc((size_t)counts + 1, sizeof *r->counts);
     r->grads = calloc(units, sizeof *r->grads);
+    r->done = calloc((size_t)m->shape.L + 1, sizeof *r->done);
     for (int pass = 0; pass < MT_N_PASSES; pass++) r->weights[pass] = calloc(units, sizeof *r->weights[pass]);
-    MT_REQUIRE(r->counts && r->grads && r->weights[0] && r->weights[1], e, MT_IO, "cannot allocate the host state of rank %d (%lld expert counts)",
+    MT_REQUIRE(r->counts && r->grads && r->done && r->weights[0] && r->weights[1], e, MT_IO, "cannot allocate the host state of rank %d (%lld expert counts)",
                ctx->rank, (long long)counts);
     return MT_OK;
 }
@@ -170,6 +214,7 @@ void mt_rank_release(struct mt_rank *r)
 {
     free(r->counts);
     free(r->grads);
+    free(r->done);
     for (int pass = 0; pass < MT_N_PASSES; pass++) free(r->weights[pass]);
     *r = (struct mt_rank){0};
 }

@@ -19,6 +19,8 @@ struct mt_model_options {
     bool route_norm, inference;
     mt_dtype dtype;
     int64_t micro_batches;
+    int64_t span;             /* micro-batches that go through a block together: 1, or all of them */
+    int64_t prefetch, keep_last, prefetch_memory; /* see the options shard.* */
     struct mt_mesh mesh;
     int rank;
 };
@@ -47,7 +49,7 @@ struct mt_model_options {
     ACT(dout, T, N, H * B) ACT(dq, T, N, H * A) ACT(dk, T, N, G * A) ACT(dv, T, N, G * B)      \
     ACT(dqn, T, qk * N, H * A) ACT(dkn, T, qk * N, G * A) ACT(delta, F32, H, N)                \
     ACT(gain, F32, MT_NORM_BLOCKS, D) ACT(gainq, F32, qk * MT_NORM_BLOCKS, A) ACT(gaink, F32, qk * MT_NORM_BLOCKS, A) \
-    ACT(dxa, T, N, D) ACT(dxb, T, N, D)
+    ACT(dxa, T, span * N, D) ACT(dxb, T, span * N, D)
 
 struct mt_buffers {
 #define ACT(name, t, d0, d1) mt_view name;
@@ -58,11 +60,18 @@ struct mt_buffers {
 #undef PAD
 };
 
+/* Routing of one micro-batch in one block: stored in forward and never redone. */
+struct mt_route {
+    mt_view ids, gates, slot;  /* [N, K] */
+    mt_view order;             /* [N K] */
+    mt_view counts;            /* [E] rows this rank sends to each expert */
+    mt_view all, mine;         /* [ep, E] of the expert group; [E / ep] rows this rank's experts get */
+};
+
 struct mt_layer {
     union mt_weights w[MT_N_PASSES], t, g; /* working weights of a pass, the same turned for backward, gradients */
-    mt_view x;                             /* [N, D] input of the block: what full recomputation keeps */
-    mt_view ids, gates, order, slot, counts; /* routing, stored in forward and never redone; counts: rows this rank sends, [E] */
-    mt_view counts_all, counts_mine;       /* [ep, E] of the expert group; [E / ep] rows this rank's experts get */
+    mt_view x;                             /* [span N, D] input of the block: what full recomputation keeps */
+    struct mt_route route;                 /* of all micro-batches of a span, one behind the other */
     mt_view bias, load;                    /* [E] selection bias; [E] counts over the optimizer step */
     int unit, experts;                     /* indices in the store; experts -1: dense block */
 };
@@ -77,7 +86,8 @@ struct mt_model {
     struct mt_layer *layer;                /* owned: L of them */
     union mt_weights w[MT_N_PASSES], t, g; /* embedding, final norm, head */
     mt_view head_nt, head_nn;              /* tied: the embedding in the head's formats */
-    mt_view x_last;                        /* [N, D] output of the last block */
+    mt_view x_last;                        /* [span N, D] output of the last block */
+    int64_t prefetch;                      /* blocks gathered ahead, within the memory bound */
     mt_view rope;
     struct mt_batch host, device;          /* all micro-batches: [micro_batches N] */
     struct mt_buffers b;
@@ -106,6 +116,7 @@ struct mt_rank {
     int64_t mb;             /* micro-batch being enqueued */
     struct mt_lease *weights[MT_N_PASSES]; /* a unit each: its gathered, and in backward turned, weights */
     struct mt_lease *grads;  /* a unit each: its whole gradients, until they are reduced */
+    mt_event *done;          /* [L + 1] a block's, and last the head's, operations of the present pass are enqueued */
 };
 mt_status mt_rank_init(struct mt_rank *r, struct mt_ctx *ctx, const struct mt_model *m, mt_err *e);
 void mt_rank_release(struct mt_rank *r);
@@ -114,12 +125,16 @@ void mt_rank_release(struct mt_rank *r);
 const int32_t *mt_rank_counts(const struct mt_rank *r, int64_t mb, int l);
 /* The part of the batch that micro-batch mb is. */
 struct mt_batch mt_model_batch(const struct mt_model *m, int64_t mb);
+/* Place of micro-batch mb in a span, and its part of a boundary or of a block's routing. */
+mt_view mt_model_boundary(const struct mt_model *m, int64_t layer, int64_t mb); /* layer L: the last block's output */
+mt_view mt_model_span_part(const struct mt_model *m, mt_view v, int64_t mb);    /* of [span N, D] */
+struct mt_route mt_model_route(const struct mt_model *m, int l, int64_t mb);
 /* Token pairs of one head in a micro-batch whose sequences are single documents: an upper bound, for costs. */
 int64_t mt_model_pairs(const struct mt_shape *s);
 
 /* Passes over one block; the compute stream. */
 void mt_block_forward(struct mt_rank *r, int l, mt_view x, mt_view y);
-void mt_block_backward(struct mt_rank *r, int l, mt_view dx, mt_view dy);
+void mt_block_backward(struct mt_rank *r, int l, mt_view x, mt_view dx, mt_view dy);
 /* Routed experts: the rounds of both directions (model/moe.c). */
 void mt_moe_forward(struct mt_rank *r, int l, mt_view y);
 void mt_moe_backward(struct mt_rank *r, int l, mt_view dy);

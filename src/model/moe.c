@@ -37,15 +37,16 @@ static void route(struct mt_rank *r, int l)
 {
     const struct mt_model *m = r->m;
     const struct mt_layer *y = &m->layer[l];
+    struct mt_route p = mt_model_route(m, l, r->mb);
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
     struct mt_routing w = routing_of(r, l);
     mt_router_logits(s, m->b.logits, m->b.n2, y->w[MT_FORWARD].router);
-    mt_router_topk(s, y->ids, y->gates, m->b.logits, y->bias, m->opt.score, m->opt.route_norm, m->opt.route_scale);
-    mt_route_sort(s, y->order, y->slot, y->counts, y->ids);
-    if (!m->opt.inference) mt_counts_add(s, y->load, y->counts);
+    mt_router_topk(s, p.ids, p.gates, m->b.logits, y->bias, m->opt.score, m->opt.route_norm, m->opt.route_scale);
+    mt_route_sort(s, p.order, p.slot, p.counts, p.ids);
+    if (!m->opt.inference) mt_counts_add(s, y->load, p.counts);
     if (w.ep > 1) {
-        mt_gather(s, y->counts_all, y->counts, MT_GROUP_EP, w.ep, 4 * m->shape.E);
-        mt_expert_counts(s, y->counts_mine, y->counts_all, w.me);
+        mt_gather(s, p.all, p.counts, MT_GROUP_EP, w.ep, 4 * m->shape.E);
+        mt_expert_counts(s, p.mine, p.all, w.me);
     }
 }
 
@@ -54,23 +55,23 @@ static void route(struct mt_rank *r, int l)
 static void pack(struct mt_rank *r, int l, mt_view send, mt_view x)
 {
     const struct mt_shape *d = &r->m->shape;
-    if (r->m->opt.mesh.ep > 1) mt_gather_rows(&r->ctx->stream[MT_COMPUTE], send, x, r->m->layer[l].order, d->K, 0, d->N * d->K);
+    if (r->m->opt.mesh.ep > 1) mt_gather_rows(&r->ctx->stream[MT_COMPUTE], send, x, mt_model_route(r->m, l, r->mb).order, d->K, 0, d->N * d->K);
 }
 
 /* A round's rows, sorted by expert, into xe. x: the tokens that send was packed from. */
 static void to_experts(struct mt_rank *r, int l, const struct mt_routing *w, const struct mt_round *n, mt_view xe, mt_view send, mt_view x)
 {
     const struct mt_model *m = r->m;
-    const struct mt_layer *a = &m->layer[l];
+    struct mt_route p = mt_model_route(m, l, r->mb);
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
     struct mt_exchange_peer peer[MT_MAX_EP] = {{0}};
     if (w->ep == 1) {
-        mt_gather_rows(s, xe, x, a->order, m->shape.K, n->first, n->rows);
+        mt_gather_rows(s, xe, x, p.order, m->shape.K, n->first, n->rows);
         return;
     }
     if (!r->force_rounds) mt_round_peers(n, w, peer);
     mt_exchange_units(s, false, m->b.recv, send, MT_GROUP_EP, send.ld * mt_dtype_bytes((mt_dtype)send.dtype), peer, w->ep);
-    mt_expert_sort(s, xe, m->b.recv, a->counts_all, w->me, w->experts / w->ep, n->first, n->rows);
+    mt_expert_sort(s, xe, m->b.recv, p.all, w->me, w->experts / w->ep, n->first, n->rows);
 }
 
 /* A round's results ye back to the ranks whose rows they are: into their places of ret. */
@@ -79,7 +80,7 @@ static void from_experts(struct mt_rank *r, int l, const struct mt_routing *w, c
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
     struct mt_exchange_peer peer[MT_MAX_EP] = {{0}};
     if (!r->force_rounds) mt_round_home(n, w, peer);
-    mt_expert_unsort(s, back, ye, r->m->layer[l].counts_all, w->me, w->experts / w->ep, n->first, n->rows);
+    mt_expert_unsort(s, back, ye, mt_model_route(r->m, l, r->mb).all, w->me, w->experts / w->ep, n->first, n->rows);
     int64_t unit = (back.nd == 2 ? back.ld : 1) * mt_dtype_bytes((mt_dtype)back.dtype);
     mt_exchange_units(s, true, ret, back, MT_GROUP_EP, unit, peer, w->ep);
 }
@@ -92,7 +93,7 @@ static void experts_in(struct mt_rank *r, int l, const struct mt_routing *w, con
     const struct mt_buffers *b = &r->m->b;
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
     to_experts(r, l, w, n, b->xs, b->send, b->n2);
-    mt_grouped_fwd(s, b->ux, b->xs, a->w[pass].expert_in, a->counts_mine, n->first, n->rows);
+    mt_grouped_fwd(s, b->ux, b->xs, a->w[pass].expert_in, mt_model_route(r->m, l, r->mb).mine, n->first, n->rows);
     mt_expert_swiglu_fwd(s, b->sx, b->ux, n->rows);
 }
 
@@ -112,6 +113,7 @@ void mt_moe_forward(struct mt_rank *r, int l, mt_view y)
     const struct mt_buffers *b = &m->b;
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
     struct mt_routing w = routing_of(r, l);
+    struct mt_route p = mt_model_route(m, l, r->mb);
     mt_view h = b->h;
 
     route(r, l);
@@ -121,18 +123,18 @@ void mt_moe_forward(struct mt_rank *r, int l, mt_view y)
         mt_linear_fwd(s, b->hs, b->ss, a->w[MT_FORWARD].shared_down, MT_NONE, b->h);
         h = b->hs;
     }
-    mt_host_read(s, MT_READ_COUNTS, read_index(r, l), a->counts_all, counts_of(r, r->mb, l));
+    mt_host_read(s, MT_READ_COUNTS, read_index(r, l), p.all, counts_of(r, r->mb, l));
     mt_fresh(s, b->ret);
     for (struct mt_round n = {0}; next_round(r, &w, &n);) {
         experts_in(r, l, &w, &n, MT_FORWARD);
         if (w.ep == 1) {
-            mt_grouped_fwd_into(s, b->ret, b->sx, a->w[MT_FORWARD].expert_down, a->counts_mine, n.first, n.rows);
+            mt_grouped_fwd_into(s, b->ret, b->sx, a->w[MT_FORWARD].expert_down, p.mine, n.first, n.rows);
         } else {
-            mt_grouped_fwd(s, b->ye, b->sx, a->w[MT_FORWARD].expert_down, a->counts_mine, n.first, n.rows);
+            mt_grouped_fwd(s, b->ye, b->sx, a->w[MT_FORWARD].expert_down, p.mine, n.first, n.rows);
             from_experts(r, l, &w, &n, b->ret, b->back, b->ye);
         }
     }
-    mt_combine_fwd(s, y, h, b->ret, a->gates, a->slot);
+    mt_combine_fwd(s, y, h, b->ret, p.gates, p.slot);
 }
 
 static mt_view shared_backward(struct mt_rank *r, int l, mt_view dy)
@@ -154,17 +156,17 @@ static mt_view shared_backward(struct mt_rank *r, int l, mt_view dy)
  * <dy W_down, s> and needs no output of the experts. Gates travel as rows do. */
 static void gates_backward(struct mt_rank *r, int l, const struct mt_routing *w, const struct mt_round *n)
 {
-    const struct mt_layer *a = &r->m->layer[l];
+    struct mt_route p = mt_model_route(r->m, l, r->mb);
     const struct mt_buffers *b = &r->m->b;
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
     struct mt_exchange_peer peer[MT_MAX_EP] = {{0}};
     if (w->ep == 1) {
-        mt_expert_swiglu_bwd(s, b->dux, b->sx, b->dgate, b->dsx, b->ux, a->gates, a->order, n->first, n->rows);
+        mt_expert_swiglu_bwd(s, b->dux, b->sx, b->dgate, b->dsx, b->ux, p.gates, p.order, n->first, n->rows);
         return;
     }
     if (!r->force_rounds) mt_round_peers(n, w, peer);
     mt_exchange_units(s, false, b->gate_recv, b->gate_send, MT_GROUP_EP, 4, peer, w->ep);
-    mt_expert_sort(s, b->gate_xe, b->gate_recv, a->counts_all, w->me, w->experts / w->ep, n->first, n->rows);
+    mt_expert_sort(s, b->gate_xe, b->gate_recv, p.all, w->me, w->experts / w->ep, n->first, n->rows);
     mt_view dgate = mt_view_as(b->dgate_xe, b->dgate_xe.dim[0], 0, 0);
     mt_fresh(s, b->dgate_xe);
     mt_expert_swiglu_bwd(s, b->dux, b->sx, dgate, b->dsx, b->ux, b->gate_xe, MT_NONE, 0, n->rows);
@@ -178,30 +180,31 @@ void mt_moe_backward(struct mt_rank *r, int l, mt_view dy)
     const struct mt_buffers *b = &m->b;
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
     struct mt_routing w = routing_of(r, l);
+    struct mt_route p = mt_model_route(m, l, r->mb);
     mt_view shared = shared_backward(r, l, dy);
 
     pack(r, l, b->send, b->n2);
     pack(r, l, b->dsend, dy);
-    if (w.ep > 1) mt_gather_gates(s, b->gate_send, a->gates, a->order);
+    if (w.ep > 1) mt_gather_gates(s, b->gate_send, p.gates, p.order);
     mt_fresh(s, b->dret);
     mt_fresh(s, b->dgate);
     for (struct mt_round n = {0}; next_round(r, &w, &n);) {
         experts_in(r, l, &w, &n, MT_BACKWARD);
         to_experts(r, l, &w, &n, b->dys, b->dsend, dy);
-        mt_grouped_bwdx(s, b->dsx, b->dys, a->t.expert_down, a->counts_mine, n.first, n.rows);
+        mt_grouped_bwdx(s, b->dsx, b->dys, a->t.expert_down, p.mine, n.first, n.rows);
         gates_backward(r, l, &w, &n);
-        mt_grouped_bwdw(s, a->g.expert_down, b->dys, b->sx, a->counts_mine, n.first, n.rows);
-        mt_grouped_bwdw(s, a->g.expert_in, b->dux, b->xs, a->counts_mine, n.first, n.rows);
+        mt_grouped_bwdw(s, a->g.expert_down, b->dys, b->sx, p.mine, n.first, n.rows);
+        mt_grouped_bwdw(s, a->g.expert_in, b->dux, b->xs, p.mine, n.first, n.rows);
         if (w.ep == 1) {
-            mt_grouped_bwdx_into(s, b->dret, b->dux, a->t.expert_in, a->counts_mine, n.first, n.rows);
+            mt_grouped_bwdx_into(s, b->dret, b->dux, a->t.expert_in, p.mine, n.first, n.rows);
         } else {
-            mt_grouped_bwdx(s, b->ye, b->dux, a->t.expert_in, a->counts_mine, n.first, n.rows);
+            mt_grouped_bwdx(s, b->ye, b->dux, a->t.expert_in, p.mine, n.first, n.rows);
             from_experts(r, l, &w, &n, b->dret, b->back, b->ye);
         }
     }
-    mt_combine_bwd(s, b->dn2, b->dgates, b->dret, b->dgate, a->slot, shared);
+    mt_combine_bwd(s, b->dn2, b->dgates, b->dret, b->dgate, p.slot, shared);
     mt_router_logits(s, b->logits, b->n2, a->w[MT_BACKWARD].router);
-    mt_router_bwd(s, b->dlogits, b->dgates, a->ids, b->logits, m->opt.score, m->opt.route_norm, m->opt.route_scale);
+    mt_router_bwd(s, b->dlogits, b->dgates, p.ids, b->logits, m->opt.score, m->opt.route_norm, m->opt.route_scale);
     mt_router_bwdw(s, a->g.router, b->dlogits, b->n2);
     mt_router_bwdx(s, b->dn2, b->dlogits, a->w[MT_BACKWARD].router);
 }

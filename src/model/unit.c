@@ -18,9 +18,14 @@ static bool turns(const struct mt_store *s, int unit)
         if (s->matrix[i].unit == unit && s->matrix[i].turned_row >= 0) return true;
     return false;
 }
+/* Whether the unit is gathered for the pass: a kept one has been, when backward comes. */
+static bool gathered(const struct mt_store *s, int unit, enum mt_pass pass)
+{
+    return gathers(s, unit) && !(pass == MT_BACKWARD && s->unit[unit].kept);
+}
 static bool moves(const struct mt_store *s, int unit, enum mt_pass pass)
 {
-    return gathers(s, unit) || (pass == MT_BACKWARD && turns(s, unit));
+    return gathered(s, unit, pass) || (pass == MT_BACKWARD && turns(s, unit));
 }
 
 static void gather_bucket(struct mt_stream *s, const struct mt_store *st, int i, enum mt_pass pass)
@@ -35,7 +40,7 @@ void mt_unit_gather(struct mt_rank *r, int unit, enum mt_pass pass, mt_event aft
 {
     const struct mt_store *st = &r->m->store;
     struct mt_stream *s = &r->ctx->stream[MT_GATHER];
-    int b[2], n = gathers(st, unit) ? buckets_of(st, unit, b) : 0;
+    int b[2], n = gathered(st, unit, pass) ? buckets_of(st, unit, b) : 0;
     if (!moves(st, unit, pass)) return;
     mt_stream_wait(s, after);
     mt_lease_fill(s, &r->weights[pass][unit]);

@@ -111,7 +111,7 @@ static void collective_rows(struct mt_store *s, int i, struct mt_ledger *g, bool
     bucket_name(s, i, name);
     b->full_row[MT_FORWARD] = mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_GATHERED, bytes, "full.f.%s", name);
     if (inference) return;
-    b->full_row[MT_BACKWARD] = mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_GATHERED, bytes, "full.b.%s", name);
+    b->full_row[MT_BACKWARD] = s->unit[b->unit].kept ? b->full_row[MT_FORWARD] : mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_GATHERED, bytes, "full.b.%s", name);
     b->grad_row = mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_STAGING, 4 * b->n * b->elements, "grad.full.%s", name);
     b->staging_row = mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_STAGING, 4 * b->members * b->piece, "stage.%s", name);
 }

@@ -44,7 +44,7 @@ static void add_bucket(struct mt_store *s, int64_t n_experts)
 int mt_store_add_unit(struct mt_store *s, int layer, int64_t n_experts)
 {
     s->unit = grown(s->unit, s->n_units, &s->cap_units, sizeof *s->unit);
-    s->unit[s->n_units] = (struct mt_unit){layer, n_experts > 0, s->n_buckets, s->n_buckets + 1};
+    s->unit[s->n_units] = (struct mt_unit){layer, n_experts > 0, false, s->n_buckets, s->n_buckets + 1};
     add_bucket(s, n_experts);
     add_bucket(s, n_experts);
     return s->n_units++;

@@ -59,7 +59,7 @@ struct mt_tensor {
 };
 struct mt_unit {
     int layer;
-    bool experts;
+    bool experts, kept;         /* kept: what forward gathered serves backward too */
     int dense_bucket, f32_bucket;
 };
 struct mt_store {

@@ -133,11 +133,13 @@ static mt_status choose_isa(const mt_config *c, struct mt_session *s, mt_err *e)
 static struct mt_model_options model_options(const struct mt_session *s, int rank)
 {
     const mt_config *c = s->cfg;
+    int64_t micro = s->inference ? 1 : c->train_global_batch / (c->train_micro_batch * s->world);
     return (struct mt_model_options){
         .eps = c->model_norm_eps, .theta = c->model_rope_theta, .route_scale = c->model_route_scale, .init_std = c->model_init_std,
         .score = c->model_score, .route_norm = c->model_route_norm, .inference = s->inference, .dtype = c->train_dtype,
-        .mesh = s->mesh, .rank = rank,
-        .micro_batches = s->inference ? 1 : c->train_global_batch / (c->train_micro_batch * s->world),
+        .mesh = s->mesh, .rank = rank, .prefetch = c->shard_prefetch, .keep_last = s->inference ? 0 : c->shard_keep_last,
+        .prefetch_memory = c->shard_prefetch_memory,
+        .micro_batches = micro, .span = c->train_micro_order == MT_MICRO_ORDER_LAYER ? micro : 1,
     };
 }
 

@@ -34,8 +34,6 @@ static void sum_loss(struct mt_rank *r)
     mt_sum_parts_f64(s, m->loss_sum, m->loss_all);
 }
 
-static mt_view boundary(const struct mt_model *m, int64_t l) { return l < m->shape.L ? m->layer[l].x : m->x_last; }
-
 /* A block's two units: its dense part and, if it has any, its experts. */
 static int units_of(const struct mt_model *m, int l) { return m->layer[l].experts >= 0 ? 2 : 1; }
 static void block_gather(struct mt_rank *r, int l, enum mt_pass pass, mt_event after)
@@ -62,65 +60,101 @@ static void block_grads_reduce(struct mt_rank *r, int l)
     for (int i = 0; i < units_of(r->m, l); i++) mt_grads_reduce(r, r->m->layer[l].unit + i);
 }
 
-/* Weights are gathered one block ahead: block l + 1's while block l computes, into the bytes of block l - 1's. At the end
- * come, for training, the head's and the last block's for backward, else the head's. */
-static void gather_ahead(struct mt_rank *r, int l, bool train, mt_event before)
+/* While block l computes, block l + p is gathered, into the bytes of block l - 1; p blocks are ahead from the start. Behind
+ * the last block come, for training, the head and the last blocks for backward; else the head. */
+static void gather_ahead(struct mt_rank *r, int64_t l, bool train, mt_event after)
 {
     const struct mt_model *m = r->m;
-    int L = (int)m->shape.L;
-    if (l + 1 < L) block_gather(r, l + 1, MT_FORWARD, before);
-    else mt_unit_gather(r, m->head_unit, train ? MT_BACKWARD : MT_FORWARD, before);
-    if (l + 1 == L && train) block_gather(r, l, MT_BACKWARD, before);
+    int64_t L = m->shape.L, next = l + m->prefetch;
+    if (next < L) block_gather(r, (int)next, MT_FORWARD, after);
+    if (l + 1 < L) return;
+    mt_unit_gather(r, m->head_unit, train ? MT_BACKWARD : MT_FORWARD, after);
+    for (int64_t k = L - 1; train && k >= 0 && k >= L - m->prefetch; k--) block_gather(r, (int)k, MT_BACKWARD, after);
 }
 
-/* after: what the first gathers wait for. */
-static void forward(struct mt_rank *r, bool train, mt_event after)
+/* What the micro-batches of a span write in turn begins anew. */
+static void span_begin(struct mt_rank *r, mt_view v)
+{
+    if (r->m->opt.span > 1) mt_fresh(&r->ctx->stream[MT_COMPUTE], v);
+}
+static void span_begin_routes(struct mt_rank *r, int l)
+{
+    const struct mt_route *p = &r->m->layer[l].route;
+    const mt_view v[] = {p->ids, p->gates, p->slot, p->order, p->counts, p->all, p->mine};
+    int n = r->m->opt.mesh.ep > 1 ? 7 : 5; /* one rank's counts are everybody's */
+    for (int i = 0; i < n && mt_is_moe(&r->m->shape, l); i++) span_begin(r, v[i]);
+}
+
+/* Micro-batches [first, first + n) through all blocks: each block's weights are gathered once for all of them. after: what the
+ * first gathers wait for. */
+static void forward(struct mt_rank *r, int64_t first, int64_t n, bool train, mt_event after)
 {
     const struct mt_model *m = r->m;
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
     mt_unit_gather(r, 0, MT_FORWARD, after);
-    block_gather(r, 0, MT_FORWARD, after);
+    for (int64_t l = 0; l < m->prefetch && l < m->shape.L; l++) block_gather(r, (int)l, MT_FORWARD, after);
     mt_unit_use(r, 0, MT_FORWARD);
-    mt_embed_forward(r, boundary(m, 0));
+    span_begin(r, m->layer[0].x);
+    for (r->mb = first; r->mb < first + n; r->mb++) mt_embed_forward(r, mt_model_boundary(m, 0, r->mb));
     for (int l = 0; l < (int)m->shape.L; l++) {
         gather_ahead(r, l, train, mt_event_record(s));
         block_use(r, l, MT_FORWARD);
-        mt_block_forward(r, l, boundary(m, l), boundary(m, l + 1));
+        span_begin(r, l + 1 < m->shape.L ? m->layer[l + 1].x : m->x_last);
+        span_begin_routes(r, l);
+        for (r->mb = first; r->mb < first + n; r->mb++)
+            mt_block_forward(r, l, mt_model_boundary(m, l, r->mb), mt_model_boundary(m, l + 1, r->mb));
         block_done(r, l, MT_FORWARD);
     }
 }
 
-static void micro_batch(struct mt_rank *r)
+static void head(struct mt_rank *r, int64_t first, int64_t n, mt_view dy)
+{
+    const struct mt_model *m = r->m;
+    mt_unit_use(r, m->head_unit, MT_BACKWARD);
+    mt_grads_open(r, m->head_unit, (mt_event){0, 0});
+    if (m->shape.tied) mt_grads_open(r, 0, (mt_event){0, 0});
+    span_begin(r, dy);
+    for (r->mb = first; r->mb < first + n; r->mb++)
+        mt_head_forward_backward(r, mt_model_boundary(m, m->shape.L, r->mb), mt_model_span_part(m, dy, r->mb));
+    mt_unit_done(r, m->head_unit, MT_BACKWARD);
+    mt_grads_reduce(r, m->head_unit);
+}
+
+static void embedding_backward(struct mt_rank *r, int64_t first, int64_t n, mt_view dy)
+{
+    const struct mt_model *m = r->m;
+    if (!m->shape.tied) mt_grads_open(r, 0, (mt_event){0, 0});
+    for (r->mb = first; r->mb < first + n; r->mb++)
+        mt_embed_bwd(&r->ctx->stream[MT_COMPUTE], m->g.embed, mt_model_span_part(m, dy, r->mb), mt_model_batch(m, r->mb).tokens);
+    mt_unit_done(r, 0, MT_FORWARD);
+    mt_grads_reduce(r, 0);
+}
+
+/* Forward and backward of micro-batches [first, first + n): one, or all of a step. */
+static void forward_backward(struct mt_rank *r, int64_t first, int64_t n)
 {
     const struct mt_model *m = r->m;
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
     mt_view dy = m->b.dxa, dx = m->b.dxb;
-    mt_event done; /* of the block before: its weights' bytes are free */
 
-    forward(r, true, (mt_event){0, 0});
-    mt_unit_use(r, m->head_unit, MT_BACKWARD);
-    mt_grads_open(r, m->head_unit, (mt_event){0, 0});
-    if (m->shape.tied) mt_grads_open(r, 0, (mt_event){0, 0});
-    mt_head_forward_backward(r, boundary(m, m->shape.L), dy);
-    mt_unit_done(r, m->head_unit, MT_BACKWARD);
-    mt_grads_reduce(r, m->head_unit);
-    done = mt_event_record(s);
+    forward(r, first, n, true, (mt_event){0, 0});
+    head(r, first, n, dy);
+    r->done[m->shape.L] = mt_event_record(s);
     for (int l = (int)m->shape.L - 1; l >= 0; l--) {
-        if (l > 0) block_gather(r, l - 1, MT_BACKWARD, done);
+        if (l >= m->prefetch) block_gather(r, l - (int)m->prefetch, MT_BACKWARD, r->done[l + 1]);
         block_use(r, l, MT_BACKWARD);
         block_grads_open(r, l);
-        mt_block_backward(r, l, dx, dy);
+        span_begin(r, dx);
+        for (r->mb = first; r->mb < first + n; r->mb++)
+            mt_block_backward(r, l, mt_model_boundary(m, l, r->mb), mt_model_span_part(m, dx, r->mb), mt_model_span_part(m, dy, r->mb));
         block_done(r, l, MT_BACKWARD);
         block_grads_reduce(r, l);
-        done = mt_event_record(s);
+        r->done[l] = mt_event_record(s);
         mt_view t = dx;
         dx = dy;
         dy = t;
     }
-    if (!m->shape.tied) mt_grads_open(r, 0, (mt_event){0, 0});
-    mt_embed_bwd(s, m->g.embed, dy, mt_model_batch(m, r->mb).tokens);
-    mt_unit_done(r, 0, MT_FORWARD);
-    mt_grads_reduce(r, 0);
+    embedding_backward(r, first, n, dy);
 }
 
 /* Each block's router bias follows the rows its experts got, of all ranks and micro-batches of the step. */
@@ -148,7 +182,7 @@ void mt_train_step(struct mt_ctx *ctx, void *arg)
     mt_model_zero(r);
     batch_in(r, t->micro);
     count_labels(r, t->micro);
-    for (r->mb = 0; r->mb < t->micro; r->mb++) micro_batch(r);
+    for (int64_t mb = 0; mb < t->micro; mb += m->opt.span) forward_backward(r, mb, m->opt.span);
     mt_grads_sum_replicas(r);
     sum_loss(r);
     mt_optim_norm(t->optim, r, t->cfg->optim_clip);
@@ -175,10 +209,11 @@ void mt_eval_step(struct mt_ctx *ctx, void *arg)
     mt_fill0(s, m->loss);
     mt_fill0(s, m->valid);
     count_labels(r, t->micro);
-    for (r->mb = 0; r->mb < t->micro; r->mb++) {
-        forward(r, false, packed);
+    for (int64_t mb = 0; mb < t->micro; mb++) {
+        forward(r, mb, 1, false, packed);
         mt_unit_use(r, m->head_unit, MT_FORWARD);
-        mt_head_eval(r, boundary(m, m->shape.L));
+        r->mb = mb;
+        mt_head_eval(r, mt_model_boundary(m, m->shape.L, mb));
         mt_unit_done(r, m->head_unit, MT_FORWARD);
         mt_unit_done(r, 0, MT_FORWARD);
     }

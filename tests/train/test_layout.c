@@ -144,6 +144,24 @@ TEST(replicas)
     free(one.values);
 }
 
+/* The same bits whatever is gathered when; and for one rank, whatever goes through a block first. */
+TEST(schedules)
+{
+    static const struct {
+        const char *option;
+        int world;
+        double tol;
+    } t[] = {{"shard.prefetch=2", 4, 0}, {"shard.prefetch=8", 4, 0}, {"shard.keep_last=1", 4, 0}, {"shard.keep_last=3", 8, 0}, {"moe.buffer_factor=0.3", 4, 0},
+             {"device.workers=1", 8, 0}, {"device.order_seed=3", 4, 0}, {"device.order_seed=9", 4, 0}, {"train.micro_order=layer", 1, 0}, {"train.micro_order=layer", 4, 1e-6}};
+    for (size_t i = 0; i < sizeof t / sizeof t[0]; i++) {
+        struct outcome plain = {0};
+        const char *const base[] = {MOE, t[i].world > 1 ? "mesh.ep=2" : "mesh.ep=1", NULL}, *const other[] = {MOE, t[i].world > 1 ? "mesh.ep=2" : "mesh.ep=1", t[i].option, NULL};
+        run(base, t[i].world, &plain);
+        compare(base, other, t[i].world, &plain, t[i].tol);
+        free(plain.values);
+    }
+}
+
 TEST(expert_parallel)
 {
     struct outcome one = {0};
@@ -159,6 +177,7 @@ TEST(expert_parallel)
 
 int main(void)
 {
+    RUN(schedules);
     RUN(expert_parallel);
     RUN(dense);
     RUN(dense_tied);
