@@ -37,6 +37,7 @@ tested() { # NAME COMMAND...
     rc=${PIPESTATUS[0]}
     read -r p f s < <(awk '/^[0-9]+ passed, [0-9]+ failed(, [0-9]+ skipped)?$/ { n++; p += $1; f += $3; s += $5 }
         END { if (n) print p + 0, f + 0, s + 0 }' "$log") || true
+    p=${p:-0} f=${f:-0} s=${s:-0}
     if [[ $((p + f + s)) == 0 && $rc == 0 ]]; then p=1; fi
     if [[ $f == 0 && $rc != 0 ]]; then f=1; fi
     [[ ${CI:-} != true ]] || lacking=$(grep -cE '^skipped: .*(headers|privilege)' "$log")

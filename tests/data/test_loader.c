@@ -1,3 +1,4 @@
+/* test: timeout=60 variants=release,asan,aarch64,tsan,tsan-plain */
 #include "data/loader.h"
 #include "files.h"
 

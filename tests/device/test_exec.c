@@ -1,3 +1,4 @@
+/* test: timeout=60 variants=release,asan,aarch64,tsan,tsan-plain */
 /* The executor: order, bits, collectives, queues, host code, and that a run allocates nothing. */
 #include <signal.h>
 #include <stdatomic.h>

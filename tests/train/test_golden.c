@@ -1,4 +1,4 @@
-/* test: timeout=120
+/* test: timeout=120 variants=release,asan,aarch64,tsan
  *
  * The whole step against PyTorch: loss, gradient norm, every gradient of the first step and every parameter after three
  * steps of Muon and AdamW, f32, for a dense model and three mixtures of experts (tests/oracle). */
