@@ -77,7 +77,7 @@ native = $(foreach s,$2,$(if $(filter $(foreign_$(call machine,$1)),$(call isa,$
 mpi_variants := release debug
 mpi_package := $(if $(filter 0,$(MPI)),,$(firstword $(shell for p in ompi-c mpich; do pkg-config --exists $$p && echo $$p; done)))
 mpi_cflags := $(if $(mpi_package),$(patsubst -I%,-isystem %,$(shell pkg-config --cflags $(mpi_package))))
-mpi_found := $(if $(mpi_package),$(shell echo '\#include <mpi.h>' | $(CC) -x c -fsyntax-only $(mpi_cflags) - 2>/dev/null && echo yes))
+mpi_found := $(if $(mpi_package),$(shell printf '\043include <mpi.h>\n' | $(CC) -x c -fsyntax-only $(mpi_cflags) - 2>/dev/null && echo yes))
 mpi_libs := $(if $(mpi_found),$(shell pkg-config --libs $(mpi_package)))
 mpi_files := src/comm/mpi%
 has_mpi = $(and $(mpi_found),$(filter $(mpi_variants),$1))
@@ -113,12 +113,13 @@ $(call stamp,$(BUILD)/$1/objects,$$(obj_$1))
 
 $(BUILD)/$1/base/features.h: $(BUILD)/$1/flags scripts/features.sh
 	@mkdir -p $$(@D)
-	@CC="$(call cc,$1)" CUDA=$(CUDA) NCCL=$(NCCL) MPI=$(MPI) CUDA_HOME=$(CUDA_HOME) VERSION=$(VERSION) \
+	@CC="$(call cc,$1)" CUDA=$(CUDA) NCCL=$(NCCL) MPI=$(if $(filter $(mpi_variants),$1),$(MPI),0) CUDA_HOME=$(CUDA_HOME) VERSION=$(VERSION) \
 	    scripts/features.sh >$$@
 
 $(BUILD)/$1/%.o: %.c $(BUILD)/$1/flags Makefile | $(BUILD)/$1/base/features.h
 	@mkdir -p $$(@D)
 	$(call cc,$1) $$(all_flags_$1) $$(if $$(filter src/device/cpu/%,$$<),$(hot_$1)) $$(v_$$(call isa,$$<)) \
+	    $$(if $$(filter $(mpi_files),$$<),$(mpi_cflags)) \
 	    $$(if $$(filter tests/%,$$<),-I. -Itests) $$(if $$(filter tests/fuzz/%,$$<),$(call fuzz_main,$1)) \
 	    -MMD -MP -c $$< -o $$@
 
@@ -127,10 +128,10 @@ $(BUILD)/$1/libmoetitan.a: $$(obj_$1) $(BUILD)/$1/objects
 	@$(call ar,$1) rcsD $$@ $$(obj_$1)
 
 $(BUILD)/$1/moetitan: $(BUILD)/$1/src/main.o $(BUILD)/$1/libmoetitan.a
-	$(call cc,$1) $(flags_$1) $(LDFLAGS) $(ld_$1) -o $$@ $$^ $(LIBS)
+	$(call cc,$1) $(flags_$1) $(LDFLAGS) $(ld_$1) -o $$@ $$^ $(LIBS) $(if $(call has_mpi,$1),$(mpi_libs))
 
 $(BUILD)/$1/tests/%: $(BUILD)/$1/tests/%.o $(BUILD)/$1/libmoetitan.a
-	$(call cc,$1) $(flags_$1) $(LDFLAGS) $(ld_$1) -o $$@ $$^ $(LIBS)
+	$(call cc,$1) $(flags_$1) $(LDFLAGS) $(ld_$1) -o $$@ $$^ $(LIBS) $(if $(call has_mpi,$1),$(mpi_libs))
 
 .PHONY: $1 tests-$1
 $1: $(BUILD)/$1/moetitan
@@ -145,7 +146,7 @@ $(BUILD)/aarch64/base/features.h: | $(BUILD)/aarch64-sysroot/.done
 
 # ---- what people call ----------------------------------------------------------------------------------------
 .PHONY: FORCE help info quickstart check check-build check-slow check-aarch64 static headers layers rules \
-        format format-check fuzz bench-gemm install clean
+        format format-check fuzz bench-gemm bench-muon install clean
 release: ## the program, build/release/moetitan (the default)
 debug: ## the same in build/debug, for a debugger
 asan: ## the same under AddressSanitizer and UndefinedBehaviorSanitizer
@@ -192,7 +193,7 @@ GUARDED := $(shell grep -ls "^\#ifndef MT_" $(HEADERS) /dev/null)
 headers: $(GUARDED:%=$(BUILD)/headers/%.ok) ## every header compiles alone
 $(BUILD)/headers/%.ok: % $(HEADERS) $(BUILD)/release/base/features.h
 	@mkdir -p $(@D)
-	@printf '#include "%s"\n' $(<:src/%=%) | $(CC) $(all_flags_release) -w -fsyntax-only -x c -
+	@printf '#include "%s"\n' $(<:src/%=%) | $(CC) $(all_flags_release) $(mpi_cflags) -w -fsyntax-only -x c -
 	@touch $@
 
 layers: ## includes follow src/LAYERS
@@ -216,9 +217,12 @@ bench-gemm: ## dense and grouped bf16 GEMM against the ISA's peak and oneDNN
 	@scripts/setup.sh bench
 	@$(MAKE) --no-print-directory $(BUILD)/bench/bench_gemm
 	@$(BUILD)/bench/bench_gemm
+bench-muon: $(BUILD)/bench/bench_muon ## Muon's exchange with owners against gathering everything, 4 fake ranks
+	@$<
+$(BUILD)/bench/bench_gemm: bench_libs := -ldnnl
 $(BUILD)/bench/%: $(BUILD)/release/tests/bench/%.o $(BUILD)/release/libmoetitan.a
 	@mkdir -p $(@D)
-	$(CC) $(flags_release) $(LDFLAGS) -o $@ $^ $(LIBS) -ldnnl
+	$(CC) $(flags_release) $(LDFLAGS) -o $@ $^ $(LIBS) $(mpi_libs) $(bench_libs)
 -include $(BENCHES:%.c=$(BUILD)/release/%.d)
 
 install: $(BUILD)/release/moetitan ## copy the program and the configurations to PREFIX (DESTDIR for packagers)

@@ -92,6 +92,6 @@ int main(int argc, char **argv)
     mt_status s = run(argc, argv, &e);
     /* A result that a full disk or a closed pipe swallowed is a failure too. */
     if (fflush(stdout) && s == MT_OK) s = mt_err_set(&e, MT_IO, "writing to standard output failed: disk full?");
-    if (s != MT_OK) fprintf(stderr, "moetitan: %s\n", e.msg);
+    if (s != MT_OK && e.msg[0]) fprintf(stderr, "moetitan: %s\n", e.msg);
     return (int)s;
 }

@@ -19,7 +19,7 @@ static struct mt_ckpt_item *add_item(struct builder *b, const char *front, const
 
 static void add_piece(struct builder *b, struct mt_ckpt_item *i, const struct mt_ckpt_rank *r, mt_view v, int64_t row0, bool copy)
 {
-    b->x->piece[b->x->n_pieces++] = (struct mt_ckpt_piece){mt_address(r->ctx, v), row0, v.dim[1], copy};
+    b->x->piece[b->x->n_pieces++] = (struct mt_ckpt_piece){.data = mt_address(r->ctx, v), .row0 = row0, .rows = v.dim[1], .copy = copy};
     i->n++;
 }
 
@@ -40,7 +40,7 @@ static void add_part(struct builder *b, int t, int64_t expert, enum mt_state wha
         mt_view v = mt_view_part(mt_store_local_state(s, t, what), part, 1);
         v = mt_view_as(v, v.dim[1], v.dim[2], 0);
         v = mt_view_as(v, 1, v.dim[0], v.dim[1]);
-        add_piece(b, i, &b->rank[k], v, here.row0, k >= s->mesh.world / s->mesh.replicas);
+        add_piece(b, i, &b->rank[k], v, here.row0, b->rank[k].ctx->rank >= s->mesh.world / s->mesh.replicas);
     }
 }
 
@@ -58,7 +58,7 @@ static void add_biases(struct builder *b)
         if (!mt_is_moe(d, l)) continue;
         snprintf(name, sizeof name, "layers.%d.moe.router.bias", l);
         struct mt_ckpt_item *i = add_item(b, "", name, d->E, 0, false);
-        for (int k = 0; k < b->n; k++) add_piece(b, i, &b->rank[k], mt_view_as(b->rank[k].m->layer[l].bias, 1, d->E, 1), 0, k > 0);
+        for (int k = 0; k < b->n; k++) add_piece(b, i, &b->rank[k], mt_view_as(b->rank[k].m->layer[l].bias, 1, d->E, 1), 0, b->rank[k].ctx->rank > 0);
     }
 }
 
@@ -86,5 +86,6 @@ void mt_ckpt_items_close(struct mt_ckpt_items *x)
 {
     free(x->item);
     free(x->piece);
+    free(x->fetched);
     *x = (struct mt_ckpt_items){0};
 }

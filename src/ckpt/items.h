@@ -1,12 +1,15 @@
 /* items.h: what a checkpoint consists of: named f32 tensors, in pieces in the arenas of the ranks that hold them. */
 #ifndef MT_CKPT_ITEMS_H
 #define MT_CKPT_ITEMS_H
+#include "comm/job.h"
 #include "model/model.h"
 
 struct mt_ckpt_piece {
-    float *data;        /* in an arena */
+    float *data;        /* in an arena; NULL: another process's (ckpt/share.h) */
     int64_t row0, rows; /* of the tensor */
     bool copy;          /* another rank's piece has these rows too (a replica): read, not written */
+    int owner;          /* process, where it is another's, */
+    int64_t at;         /* and its place there */
 };
 struct mt_ckpt_item {
     char name[112];
@@ -18,6 +21,8 @@ struct mt_ckpt_items {
     struct mt_ckpt_item *item; /* owned */
     struct mt_ckpt_piece *piece;
     int64_t n, n_pieces;
+    struct mt_job job; /* of several processes; borrowed */
+    void *fetched;     /* owned: one piece of another's */
 };
 /* A rank of this process. */
 struct mt_ckpt_rank {
@@ -25,7 +30,7 @@ struct mt_ckpt_rank {
     const struct mt_ctx *ctx;
 };
 /* Masters, moments (unless the models are for inference) and router biases, in the order of the parameter table: the same for
- * any number of ranks. rank: all ranks of the job, n of them. */
+ * any number of ranks. rank: all ranks of this process, ascending, n of them. */
 MT_MUST_USE mt_status mt_ckpt_items_open(struct mt_ckpt_items *x, const struct mt_ckpt_rank *rank, int n, mt_err *e);
 void mt_ckpt_items_close(struct mt_ckpt_items *x);
 static inline int64_t mt_ckpt_row_bytes(const struct mt_ckpt_item *i) { return 4 * (i->cols ? i->cols : 1); }

@@ -224,7 +224,8 @@ static mt_status check_items(const struct mt_tensors *t, const char *file, const
 static void copy_item(const struct mt_ckpt_items *x, const struct mt_ckpt_item *i, const unsigned char *from)
 {
     for (const struct mt_ckpt_piece *p = &x->piece[i->first], *end = p + i->n; p < end; p++)
-        memcpy(p->data, from + p->row0 * mt_ckpt_row_bytes(i), (size_t)(p->rows * mt_ckpt_row_bytes(i)));
+        if (p->data)
+            memcpy(p->data, from + p->row0 * mt_ckpt_row_bytes(i), (size_t)(p->rows * mt_ckpt_row_bytes(i)));
 }
 
 mt_status mt_ckpt_load(const char *path, const struct mt_ckpt_items *items, bool weights_only,

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ckpt/share.h"
 #include "ckpt/tensors.h"
 
 /* Closes a memory stream: whether all that was printed into it is there. */
@@ -50,7 +51,7 @@ static mt_status write_item(struct mt_out *o, const struct mt_ckpt_items *x, con
         if (p->copy) continue;
         MT_ASSERT(p->row0 == row);
         row += p->rows;
-        MT_TRY(mt_out_write(o, p->data, bytes, e));
+        MT_TRY(mt_out_write(o, p->data ? p->data : mt_ckpt_fetch(x, i, p), bytes, e));
     }
     MT_ASSERT(row == i->rows);
     *sum = mt_out_since_mark(o);

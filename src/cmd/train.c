@@ -5,11 +5,10 @@
 #include "cmd/cmd.h"
 #include "train/loop.h"
 
-/* Takes `--fake-ranks N` out of the arguments. */
+/* Takes `--fake-ranks N` out of the arguments; *world stays as it is without. */
 static mt_status take_ranks(int *argc, char **argv, int *world, mt_err *e)
 {
     int n = 0;
-    *world = 1;
     for (int i = 0; i < *argc; i++) {
         char *end;
         if (strcmp(argv[i], "--fake-ranks")) {
@@ -25,12 +24,26 @@ static mt_status take_ranks(int *argc, char **argv, int *world, mt_err *e)
     return MT_OK;
 }
 
+static mt_status read_arguments(int argc, char **argv, struct mt_job *job, mt_config *cfg, mt_err *e)
+{
+    int fake = 0;
+    MT_TRY(take_ranks(&argc, argv, &fake, e));
+    MT_REQUIRE(argc >= 2, e, MT_CONFIG, "usage: moetitan train CONFIG.yaml [key=value ...] [--fake-ranks N]");
+    MT_REQUIRE(!fake || job->n == 1, e, MT_CONFIG, "--fake-ranks %d: the ranks of one process, and this job has %d processes, one rank each", fake, job->n);
+    if (fake) *job = mt_job_alone(fake);
+    return mt_config_load(cfg, argv[1], argc - 2, argv + 2, e);
+}
+
 mt_status mt_cmd_train(int argc, char **argv, mt_err *e)
 {
     mt_config cfg;
-    int world;
-    MT_TRY(take_ranks(&argc, argv, &world, e));
-    MT_REQUIRE(argc >= 2, e, MT_CONFIG, "usage: moetitan train CONFIG.yaml [key=value ...] [--fake-ranks N]");
-    MT_TRY(mt_config_load(&cfg, argv[1], argc - 2, argv + 2, e));
-    return mt_train(&cfg, world, e);
+    struct mt_launch launch;
+    struct mt_job job;
+    mt_train_block_signals();
+    MT_TRY(mt_launch_find(&launch, getenv, e));
+    MT_TRY(mt_job_open(&job, &launch, e));
+    mt_status st = mt_job_agree(&job, read_arguments(argc, argv, &job, &cfg, e), e);
+    if (st == MT_OK) st = mt_train(&cfg, &job, e);
+    mt_job_close(&job, st, e);
+    return st;
 }

@@ -10,7 +10,8 @@ mt_status mt_job_open(struct mt_job *j, const struct mt_launch *l, mt_err *e)
     return l->by ? mt_job_join(j, l, e) : MT_OK;
 }
 
-/* Printed here, before anyone leaves: a launcher ends the others when the first process has gone with an error. */
+/* Printed here, before anyone leaves: a launcher ends the others when the first process has gone with an
+ * error. */
 void mt_job_close(struct mt_job *j, mt_status st, mt_err *e)
 {
     if (!j->ops) return;
@@ -61,7 +62,9 @@ mt_status mt_job_same(const struct mt_job *j, const char *what, const char *text
     mt_status st = MT_OK;
     if (strcmp(text, first)) {
         first_difference(text, first, mine, its, sizeof mine);
-        st = mt_err_set(e, MT_RANKS, "%s differs between ranks: here \"%s\", on rank 0 \"%s\"; all must be the same", what, mine, its);
+        st = mt_err_set(e, MT_RANKS,
+                        "%s differs between ranks: here \"%s\", on rank 0 \"%s\"; all must be the same", what,
+                        mine, its);
     }
     free(first);
     return mt_job_agree(j, st, e);

@@ -1,8 +1,9 @@
-/* job.h: the processes of a job, and what they say to each other outside of the step: set-up, agreement, checkpoints.
+/* job.h: the processes of a job, and what they say to each other outside of the step: set-up, agreement,
+ * checkpoints.
  *
- * The ranks of a job lie in one process (--fake-ranks), or one in each of several. What is called on a job of one
- * process returns at once. Of several, every process calls the same functions in the same order, while no executor
- * has work. A lost process, or a call that fails, ends the whole job. */
+ * The ranks of a job lie in one process (--fake-ranks), or one in each of several. What is called on a job of
+ * one process returns at once. Of several, every process calls the same functions in the same order, while no
+ * executor has work. A lost process, or a call that fails, ends the whole job. */
 #ifndef MT_COMM_JOB_H
 #define MT_COMM_JOB_H
 #include <stdint.h>
@@ -12,10 +13,10 @@
 
 struct mt_job_ops;
 struct mt_job {
-    int n, me;          /* processes, this one */
-    int on_node;        /* processes on this node */
-    int world;          /* ranks of all processes: */
-    int first, n_local; /* this one's are [first, first + n_local) */
+    int n, me;                    /* processes, this one */
+    int on_node;                  /* processes on this node */
+    int world;                    /* ranks of all processes: */
+    int first, n_local;           /* this one's are [first, first + n_local) */
     const struct mt_job_ops *ops; /* NULL: one process */
     void *impl;
 };
@@ -25,18 +26,21 @@ static inline struct mt_job mt_job_alone(int world)
 {
     return (struct mt_job){.n = 1, .on_node = 1, .world = world, .n_local = world};
 }
-/* Joins the job that the process was started in. RANKS: it has several processes and this build no way to talk to them;
- * DEVICE: the library refused. Before other threads are made, with the signals blocked that the program polls. */
+/* Joins the job that the process was started in. RANKS: it has several processes and this build no way to
+ * talk to them; DEVICE: the library refused. Before other threads are made, with the signals blocked that the
+ * program polls. */
 MT_MUST_USE mt_status mt_job_open(struct mt_job *j, const struct mt_launch *l, mt_err *e);
 /* Leaves it, together. st: what all processes came to, and e its message, which is printed once. */
 void mt_job_close(struct mt_job *j, mt_status st, mt_err *e);
 
-/* How a phase went: MT_OK if it did for all; else all get the status and message of the first process where it failed. */
+/* How a phase went: MT_OK if it did for all; else all get the status and message of the first process where
+ * it failed. */
 MT_MUST_USE mt_status mt_job_agree(const struct mt_job *j, mt_status st, mt_err *e);
-/* RANKS on all processes unless they have the same text; the message shows the first line that differs, called `what`. */
+/* RANKS on all processes unless they have the same text; the message shows the first line that differs,
+ * called `what`. */
 MT_MUST_USE mt_status mt_job_same(const struct mt_job *j, const char *what, const char *text, mt_err *e);
-/* A failure the others do not know of, in the middle of their step: prints it and ends the job with its code. Returns
- * st where this process is the whole job, or st is MT_OK. */
+/* A failure the others do not know of, in the middle of their step: prints it and ends the job with its code.
+ * Returns st where this process is the whole job, or st is MT_OK. */
 mt_status mt_job_fatal(const struct mt_job *j, mt_status st, const mt_err *e);
 
 void mt_job_broadcast(const struct mt_job *j, void *data, int64_t bytes, int from);
@@ -53,8 +57,8 @@ struct mt_job_ops {
     void (*send)(void *impl, int to, const void *data, int64_t bytes);
     void (*receive)(void *impl, int from, void *data, int64_t bytes);
     void (*stop)(void *impl, int code) __attribute__((noreturn)); /* the job, at once */
-    /* For the collectives of n ranks, ascending, of which this process is one. All processes call it, each for its own
-     * group, with a group of one too, which gets none. IO: no memory. */
+    /* For the collectives of n ranks, ascending, of which this process is one. All processes call it, each
+     * for its own group, with a group of one too, which gets none. IO: no memory. */
     mt_status (*wire)(void *impl, const int *ranks, int n, struct mt_wire **wire, mt_err *e);
     void (*leave)(void *impl);
 };

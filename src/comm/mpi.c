@@ -41,7 +41,8 @@ static void broadcast(void *impl, void *data, int64_t bytes, int from)
     struct mt_mpi *m = impl;
     for (int64_t at = 0; at < bytes; at += MT_MPI_MOST) {
         MPI_Request r;
-        mt_mpi_must(m, MPI_Ibcast((char *)data + at, chunk(bytes, at), MPI_BYTE, from, m->world, &r), "a broadcast");
+        mt_mpi_must(m, MPI_Ibcast((char *)data + at, chunk(bytes, at), MPI_BYTE, from, m->world, &r),
+                    "a broadcast");
         wait_for(m, &r, "a broadcast");
     }
 }
@@ -52,15 +53,22 @@ static void reduce(struct mt_mpi *m, int64_t *x, int64_t n, MPI_Op op)
     mt_mpi_must(m, MPI_Iallreduce(MPI_IN_PLACE, x, (int)n, MPI_INT64_T, op, m->world, &r), "a reduction");
     wait_for(m, &r, "a reduction");
 }
-static void sum(void *impl, int64_t *x, int64_t n) { reduce(impl, x, n, MPI_SUM); }
-static void most(void *impl, int64_t *x, int64_t n) { reduce(impl, x, n, MPI_MAX); }
+static void sum(void *impl, int64_t *x, int64_t n)
+{
+    reduce(impl, x, n, MPI_SUM);
+}
+static void most(void *impl, int64_t *x, int64_t n)
+{
+    reduce(impl, x, n, MPI_MAX);
+}
 
 static void send(void *impl, int to, const void *data, int64_t bytes)
 {
     struct mt_mpi *m = impl;
     for (int64_t at = 0; at < bytes; at += MT_MPI_MOST) {
         MPI_Request r;
-        mt_mpi_must(m, MPI_Isend((const char *)data + at, chunk(bytes, at), MPI_BYTE, to, 0, m->world, &r), "sending");
+        mt_mpi_must(m, MPI_Isend((const char *)data + at, chunk(bytes, at), MPI_BYTE, to, 0, m->world, &r),
+                    "sending");
         wait_for(m, &r, "sending");
     }
 }
@@ -69,7 +77,8 @@ static void receive(void *impl, int from, void *data, int64_t bytes)
     struct mt_mpi *m = impl;
     for (int64_t at = 0; at < bytes; at += MT_MPI_MOST) {
         MPI_Request r;
-        mt_mpi_must(m, MPI_Irecv((char *)data + at, chunk(bytes, at), MPI_BYTE, from, 0, m->world, &r), "receiving");
+        mt_mpi_must(m, MPI_Irecv((char *)data + at, chunk(bytes, at), MPI_BYTE, from, 0, m->world, &r),
+                    "receiving");
         wait_for(m, &r, "receiving");
     }
 }
@@ -90,8 +99,14 @@ static void leave(void *impl)
     free(m);
 }
 
-static const struct mt_job_ops ops = {.broadcast = broadcast, .sum = sum, .most = most, .send = send, .receive = receive,
-                                      .stop = stop, .wire = mt_mpi_wire, .leave = leave};
+static const struct mt_job_ops ops = {.broadcast = broadcast,
+                                      .sum = sum,
+                                      .most = most,
+                                      .send = send,
+                                      .receive = receive,
+                                      .stop = stop,
+                                      .wire = mt_mpi_wire,
+                                      .leave = leave};
 
 static int processes_here(MPI_Comm world)
 {
@@ -108,21 +123,31 @@ mt_status mt_job_mpi(struct mt_job *j, const struct mt_launch *l, mt_err *e)
     int given = MPI_THREAD_SINGLE, n = 0;
     struct mt_mpi *m = calloc(1, sizeof *m);
     MT_REQUIRE(m, e, MT_IO, "joining the job: out of memory");
-    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &given) == MPI_SUCCESS) MPI_Comm_size(MPI_COMM_WORLD, &n);
+    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &given) == MPI_SUCCESS)
+        MPI_Comm_size(MPI_COMM_WORLD, &n);
     if (given < MPI_THREAD_SERIALIZED || n < 1 || (l->size && n != l->size) || (n == 1 && !l->size)) {
         if (n) MPI_Finalize();
         free(m);
         MT_REQUIRE(n, e, MT_DEVICE, "%s started this process, and MPI_Init failed", l->by);
-        MT_REQUIRE(given >= MPI_THREAD_SERIALIZED, e, MT_DEVICE, "this MPI may not be used by several threads in turn (level %d, needed %d)",
-                   given, MPI_THREAD_SERIALIZED);
+        MT_REQUIRE(given >= MPI_THREAD_SERIALIZED, e, MT_DEVICE,
+                   "this MPI may not be used by several threads in turn (level %d, needed %d)", given,
+                   MPI_THREAD_SERIALIZED);
         MT_FAIL(e, MT_RANKS,
-                "%s started %d processes (0: did not say), and the MPI this moetitan was built with sees %d: the launcher must be of the same MPI",
+                "%s started %d processes (0: did not say), and the MPI this moetitan was built with sees %d: "
+                "the launcher must be of the same MPI",
                 l->by, l->size, n);
     }
     MPI_Comm_dup(MPI_COMM_WORLD, &m->world);
     MPI_Comm_set_errhandler(m->world, MPI_ERRORS_RETURN);
     MPI_Comm_rank(m->world, &m->me);
     pthread_mutex_init(&m->lock, NULL);
-    *j = (struct mt_job){.n = n, .me = m->me, .on_node = processes_here(m->world), .world = n, .first = m->me, .n_local = 1, .ops = &ops, .impl = m};
+    *j = (struct mt_job){.n = n,
+                         .me = m->me,
+                         .on_node = processes_here(m->world),
+                         .world = n,
+                         .first = m->me,
+                         .n_local = 1,
+                         .ops = &ops,
+                         .impl = m};
     return MT_OK;
 }

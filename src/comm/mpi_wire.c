@@ -1,6 +1,6 @@
-/* mpi_wire.c: a collective is a set of messages, one to and from every other member, on a communicator of the group's
- * own, with the stream as tag: each stream's messages keep their order, and streams do not meet. Nothing waits:
- * start posts them, test lets MPI go on and looks whether they are through. */
+/* mpi_wire.c: a collective is a set of messages, one to and from every other member, on a communicator of the
+ * group's own, with the stream as tag: each stream's messages keep their order, and streams do not meet.
+ * Nothing waits: start posts them, test lets MPI go on and looks whether they are through. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,9 +35,11 @@ static void post(struct mpi_wire *w, int stream, int peer, const char *src, char
         int n = (int)(bytes - at < MT_MPI_MOST ? bytes - at : MT_MPI_MOST);
         MPI_Request *r = next_request(&w->stream[stream]);
         if (dst)
-            mt_mpi_must(w->mpi, MPI_Irecv(dst + at, n, MPI_BYTE, peer, stream, w->comm, r), "a collective's receive");
+            mt_mpi_must(w->mpi, MPI_Irecv(dst + at, n, MPI_BYTE, peer, stream, w->comm, r),
+                        "a collective's receive");
         else
-            mt_mpi_must(w->mpi, MPI_Isend(src + at, n, MPI_BYTE, peer, stream, w->comm, r), "a collective's send");
+            mt_mpi_must(w->mpi, MPI_Isend(src + at, n, MPI_BYTE, peer, stream, w->comm, r),
+                        "a collective's send");
     }
 }
 
@@ -103,7 +105,8 @@ mt_status mt_mpi_wire(void *impl, const int *ranks, int n, struct mt_wire **wire
     MPI_Comm comm;
     int size = 0;
     *wire = NULL;
-    mt_mpi_must(m, MPI_Comm_split(m->world, n > 1 ? ranks[0] : MPI_UNDEFINED, m->me, &comm), "making a group");
+    mt_mpi_must(m, MPI_Comm_split(m->world, n > 1 ? ranks[0] : MPI_UNDEFINED, m->me, &comm),
+                "making a group");
     if (n == 1) return MT_OK;
     MPI_Comm_size(comm, &size);
     MT_ASSERT(size == n);

@@ -2,7 +2,8 @@
 
 #include "comm/comm.h"
 
-/* All groups of this process's rank. The wires are made for every one even after a failure: the others wait there. */
+/* All groups of this process's rank. The wires are made for every one even after a failure: the others wait
+ * there. */
 static mt_status open_wired(struct mt_comm *c, const struct mt_job *job, struct mt_ctx *ctx, int n_groups,
                             mt_comm_members *members, const void *arg, int *rank, mt_err *e)
 {
@@ -31,7 +32,8 @@ mt_status mt_comm_open(struct mt_comm *c, const struct mt_job *job, struct mt_ct
     MT_ASSERT(n_groups >= 1 && n_groups <= MT_MAX_GROUPS && job->n_local == 1);
     int *rank = calloc((size_t)job->world, sizeof *rank);
     *c = (struct mt_comm){.group = calloc((size_t)n_groups, sizeof *c->group)};
-    mt_status st = rank && c->group ? MT_OK : mt_err_set(e, MT_IO, "opening the groups of a rank: out of memory");
+    mt_status st = rank && c->group ? MT_OK
+                                    : mt_err_set(e, MT_IO, "opening the groups of a rank: out of memory");
     st = mt_job_agree(job, st, e);
     if (st == MT_OK) st = open_wired(c, job, ctxs[0], n_groups, members, arg, rank, e);
     free(rank);

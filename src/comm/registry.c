@@ -10,8 +10,10 @@ mt_status mt_job_join(struct mt_job *j, const struct mt_launch *l, mt_err *e)
 #else
     (void)j;
     MT_FAIL(e, MT_RANKS,
-            "%s started this as one of several processes, and this moetitan was built without MPI: build it again where "
-            "an MPI is installed (make MPI=1 says what is missing), or run all ranks in one process with --fake-ranks",
+            "%s started this as one of several processes, and this moetitan was built without MPI: build it "
+            "again where "
+            "an MPI is installed (make MPI=1 says what is missing), or run all ranks in one process with "
+            "--fake-ranks",
             l->by);
 #endif
 }

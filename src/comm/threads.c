@@ -11,7 +11,8 @@ static int whole_world(const void *arg, int id, int rank, int *out)
 }
 
 /* The group `id` of every rank: opened at its first member, found by the others. */
-static mt_status open_groups(struct mt_comm *c, struct mt_ctx *const ctxs[], int n, int id, mt_comm_members *members, const void *arg, int *rank, mt_err *e)
+static mt_status open_groups(struct mt_comm *c, struct mt_ctx *const ctxs[], int n, int id,
+                             mt_comm_members *members, const void *arg, int *rank, mt_err *e)
 {
     for (int i = 0; i < n; i++) {
         int k = members(arg, id, i, rank);
@@ -24,12 +25,14 @@ static mt_status open_groups(struct mt_comm *c, struct mt_ctx *const ctxs[], int
     return MT_OK;
 }
 
-mt_status mt_comm_open_threads(struct mt_comm *c, struct mt_ctx *const ctxs[], int n, int n_groups, mt_comm_members *members, const void *arg, mt_err *e)
+mt_status mt_comm_open_threads(struct mt_comm *c, struct mt_ctx *const ctxs[], int n, int n_groups,
+                               mt_comm_members *members, const void *arg, mt_err *e)
 {
     MT_ASSERT(n_groups >= 1 && n_groups <= MT_MAX_GROUPS);
     int *rank = calloc((size_t)n, sizeof *rank);
     *c = (struct mt_comm){.group = calloc((size_t)n * (size_t)n_groups, sizeof *c->group)};
-    mt_status st = rank && c->group ? MT_OK : mt_err_set(e, MT_IO, "opening the groups of %d ranks: out of memory", n);
+    mt_status st =
+        rank && c->group ? MT_OK : mt_err_set(e, MT_IO, "opening the groups of %d ranks: out of memory", n);
     for (int id = 0; id < n_groups && st == MT_OK; id++)
         st = open_groups(c, ctxs, n, id, members ? members : whole_world, members ? arg : &n, rank, e);
     free(rank);

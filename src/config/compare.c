@@ -28,6 +28,18 @@ uint64_t mt_config_hash(const mt_config *c)
     return h;
 }
 
+void mt_config_print_same(const mt_config *c, FILE *out)
+{
+    char value[MT_VALUE_TEXT];
+    for (int i = 0; i < MT_OPTION_COUNT; i++) {
+        const mt_option *o = &mt_options[i];
+        if (!o->same) continue;
+        if (o->type != MT_VALUE_GROUPS) fprintf(out, "%s: %s\n", o->key, mt_value_text(o, c, value));
+        for (int64_t g = 0; o->type == MT_VALUE_GROUPS && g < c->optim_groups_count; g++)
+            fprintf(out, "%s: %s\n", o->key, mt_group_yaml(&c->optim_groups[g], value));
+    }
+}
+
 static mt_status changed(const mt_config *now, mt_option_id id, const char *what, const char *before,
                          const char *after, mt_err *e)
 {

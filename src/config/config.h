@@ -84,6 +84,8 @@ void mt_config_dump(const mt_config *c, FILE *out);
 
 /* Over the values of all options of scope SAME: equal on all ranks of a job, or the job is refused. */
 uint64_t mt_config_hash(const mt_config *c);
+/* The same options as text, a line each: to show how two ranks differ. */
+void mt_config_print_same(const mt_config *c, FILE *out);
 
 /* Refuses, with MT_CONFIG, a configuration that differs from a checkpoint's in an option that is FIXED. */
 MT_MUST_USE mt_status mt_config_resume_check(const mt_config *old, const mt_config *now, mt_err *e);

@@ -22,11 +22,12 @@ struct mt_meeting {
     void **src;           /* by member: what it contributes */
     char sync[2];         /* names of "all have arrived" and "all have pulled" for ThreadSanitizer */
 };
-/* Moves between processes. A stream has one collective at a time on a wire; start and test may be called by any
- * thread, for different streams at once, and neither waits. */
+/* Moves between processes. A stream has one collective at a time on a wire; start and test may be called by
+ * any thread, for different streams at once, and neither waits. */
 struct mt_wire {
-    void (*start)(struct mt_wire *w, int stream, const struct mt_move *move); /* one a member; kept until over */
-    bool (*test)(struct mt_wire *w, int stream);                              /* is it over? */
+    void (*start)(struct mt_wire *w, int stream,
+                  const struct mt_move *move);   /* one a member; kept until over */
+    bool (*test)(struct mt_wire *w, int stream); /* is it over? */
     void (*close)(struct mt_wire *w);
 };
 struct mt_group {

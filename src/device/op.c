@@ -108,3 +108,27 @@ const char *mt_op_bind(enum mt_op op, const mt_view *v, struct mt_call *c, char 
         if (c->dim[i] < 0) c->dim[i] = 0;
     return NULL;
 }
+
+/* FNV-1a, the end of each text included. */
+static uint64_t hash_text(uint64_t h, const char *s)
+{
+    do h = (h ^ (unsigned char)*s) * UINT64_C(0x100000001b3);
+    while (*s++);
+    return h;
+}
+
+uint64_t mt_op_table_hash(void)
+{
+    uint64_t h = UINT64_C(0xcbf29ce484222325);
+    for (int i = 0; i < MT_N_OPS; i++) {
+        const struct mt_op_info *f = &mt_op_info[i];
+        h = hash_text(h, f->name);
+        for (int k = 0; k < f->n_args; k++) {
+            h = hash_text(hash_text(h, f->arg[k].name), f->arg[k].shape);
+            h = (h ^ f->arg[k].dir) * UINT64_C(0x100000001b3);
+            h = (h ^ f->arg[k].type) * UINT64_C(0x100000001b3);
+        }
+        for (int k = 0; k < f->n_scalars; k++) h = hash_text(h, f->scalar[k].name);
+    }
+    return h;
+}

@@ -83,6 +83,8 @@ struct mt_op_info {
     double (*bytes)(const int64_t *dim, const int64_t *b, const union mt_scalar *s);
 };
 extern const struct mt_op_info mt_op_info[MT_N_OPS];
+/* Of names, kinds, arguments and scalars, in order: equal in programs that can work together. */
+uint64_t mt_op_table_hash(void);
 
 /* The arguments of a call as a device's kernel gets them: for the op `name`, `struct mt_args_name` has a void pointer
  * per argument (NULL: left out) and `struct mt_scalars_name` the scalars, both in the order of the table. */

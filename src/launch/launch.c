@@ -11,27 +11,29 @@ static int number(char *(*get)(const char *), const char *name, int otherwise)
     return v >= 0 && v <= 1 << 24 && !*end ? (int)v : otherwise;
 }
 
-/* In the order in which they hide each other: mpirun in a batch job sees the batch system's variables too. A process
- * that srun starts without a process management interface has no rank that MPI_Init could learn. */
+/* In the order in which they hide each other: mpirun in a batch job sees the batch system's variables too. A
+ * process that srun starts without a process management interface has no rank that MPI_Init could learn. */
 mt_status mt_launch_find(struct mt_launch *l, char *(*get)(const char *name), mt_err *e)
 {
     static const struct {
-        const char *by, *mark, *size, *local_size;
+        const char *by, *mark, *size;
     } known[] = {
-        {"Open MPI's mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"},
-        {"srun", "PMIX_RANK", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_ON_NODE"},
-        {"a PMI launcher", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"},
+        {"Open MPI's mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"},
+        {"srun", "PMIX_RANK", "SLURM_STEP_NUM_TASKS"},
+        {"a PMI launcher", "PMI_RANK", "PMI_SIZE"},
     };
-    *l = (struct mt_launch){.size = 1, .local_size = 1};
+    *l = (struct mt_launch){.size = 1};
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         if (!get(known[i].mark)) continue;
         int size = number(get, known[i].size, 0);
-        if (size != 1) *l = (struct mt_launch){known[i].by, size, number(get, known[i].local_size, 0)};
+        if (size != 1) *l = (struct mt_launch){known[i].by, size};
         return MT_OK;
     }
     int tasks = number(get, "SLURM_STEP_NUM_TASKS", 1);
-    MT_REQUIRE(tasks == 1, e, MT_RANKS,
-               "srun started %d tasks that cannot find each other, and each would train alone: start them with "
-               "srun --mpi=pmix", tasks);
+    MT_REQUIRE(
+        tasks == 1, e, MT_RANKS,
+        "srun started %d tasks that cannot find each other, and each would train alone: start them with "
+        "srun --mpi=pmix",
+        tasks);
     return MT_OK;
 }

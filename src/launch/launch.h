@@ -4,11 +4,10 @@
 #include "base/status.h"
 
 struct mt_launch {
-    const char *by;   /* who started it, for messages; NULL: nobody, it is alone */
-    int size;         /* processes of the job; 0: only the message passing library knows */
-    int local_size;   /* of them on this node; 0: not told */
+    const char *by; /* who started it, for messages; NULL: nobody, it is alone */
+    int size;       /* processes of the job; 0: only the message passing library knows */
 };
-/* From the environment (get: getenv, or a test's own). RANKS: several processes that have no way to find each other.
- * What it says under an mpirun inside a batch job is mpirun's, not the batch system's. */
+/* From the environment (get: getenv, or a test's own). RANKS: several processes that have no way to find each
+ * other. What it says under an mpirun inside a batch job is mpirun's, not the batch system's. */
 MT_MUST_USE mt_status mt_launch_find(struct mt_launch *l, char *(*get)(const char *name), mt_err *e);
 #endif

@@ -1,6 +1,7 @@
 #include "train/loop.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -8,21 +9,25 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/features.h"
 #include "ckpt/ckpt.h"
 #include "ckpt/file.h"
+#include "ckpt/share.h"
 #include "data/loader.h"
 #include "optim/schedule.h"
 #include "train/metrics.h"
 
 struct run {
     const mt_config *cfg;
+    const struct mt_job *job;
     struct mt_session s;
     struct mt_metrics metrics;
     struct mt_ckpt_items items;   /* what a checkpoint holds, of all ranks */
+    int64_t *routed;              /* rows of every block's experts, for the metrics */
     int world;
     struct mt_ckpt_meta at;       /* steps done, tokens seen */
     mt_loader *loader;
-    int32_t *staging;             /* prefetched batches: [prefetch][world][4][micro N] */
+    int32_t *staging;             /* prefetched batches: [prefetch][ranks here][4][micro N] */
     int64_t saved;                /* step of the newest checkpoint, -1: none */
     int64_t stop;                 /* end of this process by run.stop_after */
 };
@@ -37,20 +42,26 @@ static sigset_t stop_signals(void)
     sigaddset(&set, SIGUSR1);
     return set;
 }
-static bool asked_to_stop(void)
+void mt_train_block_signals(void)
 {
     sigset_t set = stop_signals();
-    return sigtimedwait(&set, NULL, &(struct timespec){0, 0}) > 0;
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+}
+/* A launcher passes signals on to each process in its own time. */
+static bool asked_to_stop(const struct run *r)
+{
+    sigset_t set = stop_signals();
+    return mt_job_any(r->job, sigtimedwait(&set, NULL, &(struct timespec){0, 0}) > 0);
 }
 
 /* ---- start ---- */
-static mt_data_options data_options(const mt_config *c, int world)
+static mt_data_options data_options(const mt_config *c, const struct mt_job *job)
 {
     return (mt_data_options){
         .train = c->data_train, .valid = c->data_valid, .valid_fraction = c->data_valid_fraction,
         .mode = c->data_mode == MT_DATA_MODE_PACKED ? MT_DATA_PACKED : MT_DATA_WINDOWS, .document_mask = c->data_document_mask,
         .reset_positions = c->data_reset_positions, .eod = c->data_eod, .seq_len = c->train_seq_len, .micro_batch = c->train_micro_batch,
-        .global_batch = c->train_global_batch, .vocab = c->model_vocab, .n_ranks = world, .local_ranks = world, .prefetch = c->data_prefetch,
+        .global_batch = c->train_global_batch, .vocab = c->model_vocab, .n_ranks = job->world, .local_ranks = job->n_local, .prefetch = c->data_prefetch,
         .seed = (uint64_t)c->train_seed,
     };
 }
@@ -102,51 +113,105 @@ static int64_t tokens_of_rank(const struct run *r)
     const struct mt_model *m = &r->s.rank[0].model;
     return m->opt.micro_batches * m->shape.N;
 }
-static mt_sample slot_of(const struct run *r, int rank, int64_t step)
+static mt_sample slot_of(const struct run *r, int i, int64_t step)
 {
     int64_t n = tokens_of_rank(r);
-    int32_t *p = r->staging + (step % r->cfg->data_prefetch * r->world + rank) * 4 * n;
+    int32_t *p = r->staging + (step % r->cfg->data_prefetch * r->s.n_local + i) * 4 * n;
     return (mt_sample){p, p + n, p + 2 * n, p + 3 * n};
 }
 static mt_status prefetch(struct run *r, int64_t step, mt_err *e)
 {
-    for (int i = 0; i < r->world; i++) {
+    for (int i = 0; i < r->s.n_local; i++) {
         mt_sample out = slot_of(r, i, step);
-        MT_TRY(mt_loader_prefetch(r->loader, i, step, &out, e));
+        MT_TRY(mt_loader_prefetch(r->loader, r->s.first + i, step, &out, e));
     }
     return MT_OK;
 }
 
 static mt_status open_items(struct run *r, mt_err *e)
 {
-    struct mt_ckpt_rank *rank = calloc((size_t)r->world, sizeof *rank);
-    MT_REQUIRE(rank, e, MT_IO, "no memory for %d ranks", r->world);
-    for (int i = 0; i < r->world; i++) rank[i] = (struct mt_ckpt_rank){&r->s.rank[i].model, &r->s.rank[i].ctx};
-    mt_status st = mt_ckpt_items_open(&r->items, rank, r->world, e);
+    struct mt_ckpt_rank *rank = calloc((size_t)r->s.n_local, sizeof *rank);
+    mt_status st = rank ? MT_OK : mt_err_set(e, MT_IO, "no memory for %d ranks", r->s.n_local);
+    for (int i = 0; i < r->s.n_local && rank; i++) rank[i] = (struct mt_ckpt_rank){&r->s.rank[i].model, &r->s.rank[i].ctx};
+    if (rank) st = mt_ckpt_items_open(&r->items, rank, r->s.n_local, e);
     free(rank);
+    st = mt_job_agree(r->job, st, e);
+    return st == MT_OK ? mt_ckpt_items_share(&r->items, r->job, e) : st;
+}
+
+/* Processes of two builds, or of two configurations, would not do the same. */
+static mt_status same_everywhere(const struct run *r, mt_err *e)
+{
+    char build[80], *text = NULL;
+    size_t bytes = 0;
+    snprintf(build, sizeof build, "%s, operations %016" PRIx64, MT_VERSION, mt_op_table_hash());
+    MT_TRY(mt_job_same(r->job, "the program (its version)", build, e));
+    FILE *f = open_memstream(&text, &bytes);
+    mt_status st = f ? MT_OK : mt_err_set(e, MT_IO, "no memory for the configuration's text");
+    if (f) mt_config_print_same(r->cfg, f);
+    if (f && fclose(f)) st = mt_err_set(e, MT_IO, "no memory for the configuration's text");
+    st = mt_job_agree(r->job, st, e);
+    if (st == MT_OK) st = mt_job_same(r->job, "the configuration", text, e);
+    free(text);
     return st;
 }
 
-static mt_status open_run(struct run *r, mt_err *e)
+/* Which rank has which rows, and which matrices it iterates on. */
+static mt_status same_layout(const struct run *r, mt_err *e)
+{
+    char text[40];
+    snprintf(text, sizeof text, "hash %016" PRIx64, mt_optim_hash(&r->s.rank[0].optim));
+    return mt_job_same(r->job, "the table of owners", text, e);
+}
+
+/* The data, and what the configuration says of the number of ranks. */
+static mt_status open_data(struct run *r, mt_err *e)
 {
     const mt_config *c = r->cfg;
-    char resume[MT_CKPT_PATH];
-    double t0 = mt_now();
-    mt_data_options data = data_options(c, r->world);
+    mt_data_options data = data_options(c, r->job);
     MT_REQUIRE(c->data_train[0], e, MT_CONFIG, "data.train is empty: name the PREFIX of a PREFIX.idx and PREFIX.bin made by `moetitan data pack`");
     MT_TRY(mt_config_check_world(c, r->world, e));
-    MT_TRY(mt_loader_open(&r->loader, &data, e));
-    MT_TRY(mt_session_open(&r->s, c, r->world, false, e));
-    MT_TRY(mt_make_folders(c->run_dir, e));
-    MT_TRY(find_resume(c, resume, e));
-    MT_TRY(open_items(r, e));
-    MT_TRY(initial_state(r, resume, e));
-    MT_TRY(save_config(c, e));
+    return mt_loader_open(&r->loader, &data, e);
+}
+
+/* The first process's part of it: the run's folder, and where to go on from. */
+static mt_status open_folder(struct run *r, char resume[MT_CKPT_PATH], mt_err *e)
+{
+    if (r->job->me != 0) return MT_OK;
+    MT_TRY(mt_make_folders(r->cfg->run_dir, e));
+    return find_resume(r->cfg, resume, e);
+}
+
+static mt_status open_rest(struct run *r, mt_err *e)
+{
+    const mt_config *c = r->cfg;
+    const struct mt_shape *d = &r->s.rank[0].model.shape;
+    if (r->job->me == 0) MT_TRY(save_config(c, e));
     MT_TRY(mt_metrics_open(&r->metrics, &r->s, r->at.step, e));
-    r->staging = malloc((size_t)(c->data_prefetch * r->world * 4 * tokens_of_rank(r)) * sizeof *r->staging);
-    MT_REQUIRE(r->staging, e, MT_IO, "cannot allocate %lld prefetched batches", (long long)c->data_prefetch);
+    r->staging = malloc((size_t)(c->data_prefetch * r->s.n_local * 4 * tokens_of_rank(r)) * sizeof *r->staging);
+    r->routed = calloc((size_t)(d->L * d->E + 1), sizeof *r->routed);
+    MT_REQUIRE(r->staging && r->routed, e, MT_IO, "cannot allocate %lld prefetched batches", (long long)c->data_prefetch);
     for (int64_t i = 0; i < c->data_prefetch; i++) MT_TRY(prefetch(r, r->at.step + i, e));
+    return MT_OK;
+}
+
+/* The processes agree on each part before the next: all of them leave, or none. */
+static mt_status open_run(struct run *r, mt_err *e)
+{
+    char resume[MT_CKPT_PATH] = "";
+    double t0 = mt_now();
+    MT_TRY(same_everywhere(r, e));
+    MT_TRY(mt_job_agree(r->job, open_data(r, e), e));
+    MT_TRY(mt_session_open_job(&r->s, r->cfg, r->job, false, e));
+    MT_TRY(same_layout(r, e));
+    MT_TRY(mt_job_agree(r->job, open_folder(r, resume, e), e));
+    mt_job_broadcast(r->job, resume, sizeof resume, 0);
+    MT_TRY(open_items(r, e));
+    MT_TRY(mt_job_agree(r->job, initial_state(r, resume, e), e));
+    MT_TRY(mt_job_agree(r->job, open_rest(r, e), e));
+    if (r->job->me != 0) return MT_OK;
     mt_metrics_banner(&r->metrics, &r->s);
+    if (r->cfg->run_print_owners) mt_muon_print(&r->s.rank[0].optim.muon, stdout);
     mt_say("start     %.2f s%s%s\n", mt_now() - t0, resume[0] ? "; going on from " : "", resume);
     return MT_OK;
 }
@@ -165,9 +230,9 @@ static void sample_to_arena(struct run *r, int rank, mt_sample p)
 static mt_status batch_to_arenas(struct run *r, double *waited, mt_err *e)
 {
     *waited = 0;
-    for (int i = 0; i < r->world; i++) {
+    for (int i = 0; i < r->s.n_local; i++) {
         mt_batch_info info;
-        MT_TRY(mt_loader_wait(r->loader, i, r->at.step, &info, e));
+        MT_TRY(mt_loader_wait(r->loader, r->s.first + i, r->at.step, &info, e));
         sample_to_arena(r, i, slot_of(r, i, r->at.step));
         *waited += info.waited_s;
     }
@@ -180,13 +245,14 @@ static double balance(const struct run *r)
     const struct mt_model *m = &r->s.rank[0].model;
     const struct mt_shape *d = &m->shape;
     double worst = 0, mean = (double)(r->world * m->opt.micro_batches * d->N * d->K) / (double)(d->E ? d->E : 1);
-    for (int64_t l = 0; l < d->L && d->E; l++)
-        for (int64_t x = 0; x < d->E && mt_is_moe(d, l); x++) {
-            int64_t n = 0;
-            for (int i = 0; i < r->world; i++)
-                for (int64_t b = 0; b < m->opt.micro_batches; b++) n += mt_rank_counts(&r->s.rank[i].step.rank, b, (int)l)[x];
-            if ((double)n / mean > worst) worst = (double)n / mean;
-        }
+    memset(r->routed, 0, (size_t)(d->L * d->E) * sizeof *r->routed);
+    for (int64_t l = 0; l < d->L; l++)
+        for (int64_t x = 0; x < d->E && mt_is_moe(d, l); x++)
+            for (int i = 0; i < r->s.n_local; i++)
+                for (int64_t b = 0; b < m->opt.micro_batches; b++) r->routed[l * d->E + x] += mt_rank_counts(&r->s.rank[i].step.rank, b, (int)l)[x];
+    if (d->E) mt_job_sum(r->job, r->routed, d->L * d->E);
+    for (int64_t i = 0; i < d->L * d->E; i++)
+        if ((double)r->routed[i] / mean > worst) worst = (double)r->routed[i] / mean;
     return worst;
 }
 
@@ -194,7 +260,7 @@ static void prepare_step(struct run *r)
 {
     const mt_config *c = r->cfg;
     double factor = mt_lr_factor(r->at.step, c->train_steps, c->optim_warmup_steps, c->optim_decay_ratio, c->optim_decay, c->optim_min_lr_ratio);
-    for (int i = 0; i < r->world; i++) {
+    for (int i = 0; i < r->s.n_local; i++) {
         struct mt_step *t = &r->s.rank[i].step;
         t->step = r->at.step;
         t->micro = r->s.rank[i].model.opt.micro_batches;
@@ -202,15 +268,18 @@ static void prepare_step(struct run *r)
     }
 }
 
+/* Between these agreements a failure is this process's alone, and the others already wait for it in a collective. */
+static mt_status fatal(const struct run *r, mt_status st, const mt_err *e) { return mt_job_fatal(r->job, st, e); }
+
 static mt_status one_step(struct run *r, mt_err *e)
 {
     const mt_config *c = r->cfg;
     const struct mt_step *t = &r->s.rank[0].step; /* what every rank found */
     struct mt_metrics_step x = {.steps = c->train_steps, .step_tokens = c->train_global_batch * c->train_seq_len};
     double t0 = mt_now();
-    MT_TRY(batch_to_arenas(r, &x.data_wait_s, e));
+    MT_TRY(fatal(r, batch_to_arenas(r, &x.data_wait_s, e), e));
     prepare_step(r);
-    MT_TRY(mt_session_run(&r->s, mt_train_step, e));
+    MT_TRY(fatal(r, mt_session_run(&r->s, mt_train_step, e), e));
     MT_REQUIRE(t->updated, e, MT_NONFINITE,
                "step %lld: the loss is %g and the gradient norm %g; the weights were left as they were. The newest checkpoint is of step "
                "%lld; a lower optim.lr or a longer optim.warmup_steps may help",
@@ -229,7 +298,7 @@ static mt_status one_step(struct run *r, mt_err *e)
 }
 
 /* ---- validation ---- */
-/* Validation micro-batch number `batch` of rank i into place b of its arena: the ranks take turns. */
+/* Validation micro-batch number `batch` of the i-th rank here into place b of its arena: the ranks take turns. */
 static mt_status valid_to_arena(struct run *r, int i, int64_t b, int64_t batch, mt_err *e)
 {
     const struct mt_batch *h = &r->s.rank[i].model.host;
@@ -237,7 +306,7 @@ static mt_status valid_to_arena(struct run *r, int i, int64_t b, int64_t batch, 
     int64_t n = r->s.rank[i].model.shape.N, ignored = 0;
     mt_sample out = {(int32_t *)mt_address(c, h->tokens) + b * n, (int32_t *)mt_address(c, h->labels) + b * n,
                      (int32_t *)mt_address(c, h->begin) + b * n, (int32_t *)mt_address(c, h->pos) + b * n};
-    return mt_loader_valid_batch(r->loader, (batch * r->world + i) * r->cfg->train_micro_batch, &out, &ignored, e);
+    return mt_loader_valid_batch(r->loader, (batch * r->world + r->s.first + i) * r->cfg->train_micro_batch, &out, &ignored, e);
 }
 
 static mt_status validate(struct run *r, mt_err *e)
@@ -249,11 +318,11 @@ static mt_status validate(struct run *r, mt_err *e)
     if (batches > c->train_eval_batches) batches = c->train_eval_batches;
     for (int64_t at = 0; at < batches; at += micro) {
         micro = batches - at < most ? batches - at : most;
-        for (int i = 0; i < r->world; i++) {
+        for (int i = 0; i < r->s.n_local; i++) {
             r->s.rank[i].step.micro = micro;
-            for (int64_t b = 0; b < micro; b++) MT_TRY(valid_to_arena(r, i, b, at + b, e));
+            for (int64_t b = 0; b < micro; b++) MT_TRY(fatal(r, valid_to_arena(r, i, b, at + b, e), e));
         }
-        MT_TRY(mt_session_run(&r->s, mt_eval_step, e));
+        MT_TRY(fatal(r, mt_session_run(&r->s, mt_eval_step, e), e));
         loss += r->s.rank[0].step.loss;
         valid += r->s.rank[0].step.valid;
     }
@@ -262,19 +331,29 @@ static mt_status validate(struct run *r, mt_err *e)
 }
 
 /* ---- checkpoints ---- */
-/* A save that fails is told and does not end the run: the next one is tried, and the caller knows by r->saved. */
-static void save(struct run *r)
+/* The first process's part of a save. A save that fails is told and does not end the run: the next one is tried, and the
+ * caller knows by r->saved. */
+static void write_checkpoint(struct run *r)
 {
     mt_err e = {0};
     double t0 = mt_now();
-    if (r->saved == r->at.step) return;
-    if (mt_ckpt_save(r->cfg->run_dir, &r->items, &r->at, r->cfg, &e) != MT_OK) {
+    mt_status st = mt_ckpt_save(r->cfg->run_dir, &r->items, &r->at, r->cfg, &e);
+    mt_ckpt_fetched(&r->items);
+    if (st != MT_OK) {
         fprintf(stderr, "moetitan: %s\n", e.msg);
         return;
     }
     r->saved = r->at.step;
     mt_say("step %5lld  checkpoint %s/ckpt/step-%08lld in %.2f s\n", (long long)r->at.step, r->cfg->run_dir, (long long)r->at.step, mt_now() - t0);
     if (mt_ckpt_prune(r->cfg->run_dir, r->cfg->ckpt_keep_last, &e) != MT_OK) fprintf(stderr, "moetitan: %s\n", e.msg);
+}
+
+static void save(struct run *r)
+{
+    if (r->saved == r->at.step) return;
+    if (r->job->me == 0) write_checkpoint(r);
+    else mt_ckpt_serve(&r->items);
+    mt_job_broadcast(r->job, &r->saved, sizeof r->saved, 0);
 }
 
 static mt_status leave(struct run *r, bool early, mt_err *e)
@@ -297,7 +376,7 @@ static mt_status loop(struct run *r, mt_err *e)
         bool last = r->at.step == c->train_steps;
         if (c->train_eval_interval && (last || r->at.step % c->train_eval_interval == 0)) MT_TRY(validate(r, e));
         if (!last && c->ckpt_interval && r->at.step % c->ckpt_interval == 0) save(r);
-        if (!last && (asked_to_stop() || r->at.step == r->stop)) return leave(r, true, e);
+        if (!last && (asked_to_stop(r) || r->at.step == r->stop)) return leave(r, true, e);
     }
     return leave(r, false, e);
 }
@@ -309,13 +388,12 @@ static void close_run(struct run *r)
     mt_ckpt_items_close(&r->items);
     mt_session_close(&r->s);
     free(r->staging);
+    free(r->routed);
 }
 
-mt_status mt_train(const mt_config *cfg, int world, mt_err *e)
+mt_status mt_train(const mt_config *cfg, const struct mt_job *job, mt_err *e)
 {
-    struct run r = {.cfg = cfg, .world = world, .saved = -1, .metrics.fd = -1};
-    sigset_t set = stop_signals();
-    pthread_sigmask(SIG_BLOCK, &set, NULL); /* before any thread is made: they all inherit it */
+    struct run r = {.cfg = cfg, .job = job, .world = job->world, .saved = -1, .metrics.fd = -1};
     mt_status st = open_run(&r, e);
     r.stop = cfg->run_stop_after ? r.at.step + cfg->run_stop_after : -1;
     if (st == MT_OK) st = loop(&r, e);

@@ -79,13 +79,15 @@ static double measure_peak(const struct mt_session *s)
         if (2.0 * M * K * K / t > best) best = 2.0 * M * K * K / t;
     }
     free(p);
-    return best * mt_exec_workers(s->exec);
+    return best * mt_exec_workers(s->exec) * s->job.n;
 }
 
 mt_status mt_metrics_open(struct mt_metrics *m, const struct mt_session *s, int64_t step, mt_err *e)
 {
     char path[MT_CONFIG_PATH + 16];
     const struct mt_shape *d = &s->rank[0].model.shape;
+    *m = (struct mt_metrics){.fd = -1, .first_step = step};
+    if (s->job.me != 0) return MT_OK;
     snprintf(path, sizeof path, "%s/metrics.jsonl", s->cfg->run_dir);
     MT_TRY(keep_lines(path, step, e));
     *m = (struct mt_metrics){.fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644), .first_step = step};
@@ -98,14 +100,15 @@ mt_status mt_metrics_open(struct mt_metrics *m, const struct mt_session *s, int6
 
 void mt_metrics_close(struct mt_metrics *m)
 {
-    if (m->fd > 0) close(m->fd);
-    *m = (struct mt_metrics){0};
+    if (m->fd >= 0) close(m->fd);
+    *m = (struct mt_metrics){.fd = -1};
 }
 
 /* ---- lines ---- */
 void mt_metrics_banner(const struct mt_metrics *m, const struct mt_session *s)
 {
     const struct mt_shape *d = &s->rank[0].model.shape;
+    if (m->fd < 0) return;
     mt_say("model     %.3f M parameters, %.3f M active a token; %lld layers, width %lld", (double)mt_params_total(d) / 1e6,
            (double)mt_params_active(d) / 1e6, (long long)d->L, (long long)d->D);
     if (d->E) mt_say(", %lld experts top-%lld", (long long)d->E, (long long)d->K);
@@ -121,6 +124,7 @@ void mt_metrics_banner(const struct mt_metrics *m, const struct mt_session *s)
 void mt_metrics_step(struct mt_metrics *m, const struct mt_session *s, const struct mt_metrics_step *x, bool show)
 {
     char line[640];
+    if (m->fd < 0) return;
     double rate = (double)x->step_tokens / x->step_s;
     double mfu = m->peak_flops > 0 ? rate * m->flops_per_token / m->peak_flops : 0;
     int n = snprintf(line, sizeof line,
@@ -149,6 +153,7 @@ void mt_metrics_step(struct mt_metrics *m, const struct mt_session *s, const str
 void mt_metrics_valid(struct mt_metrics *m, int64_t step, double val_loss)
 {
     char line[96];
+    if (m->fd < 0) return;
     int n = snprintf(line, sizeof line, "{\"step\": %" PRId64 ", \"val_loss\": %.17g}\n", step, val_loss);
     put(m->fd, line, n);
     mt_say("step %5lld  validation loss %.4f nats a token\n", (long long)step, val_loss);

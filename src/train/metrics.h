@@ -1,4 +1,5 @@
-/* metrics.h: what a run tells: RUN/metrics.jsonl, a line a step, and lines on the terminal. Nothing here allocates. */
+/* metrics.h: what a run tells: RUN/metrics.jsonl, a line a step, and lines on the terminal. Of a job's processes only
+ * the first tells anything. Nothing here allocates. */
 #ifndef MT_TRAIN_METRICS_H
 #define MT_TRAIN_METRICS_H
 #include <stdint.h>
@@ -6,8 +7,8 @@
 #include "train/session.h"
 
 struct mt_metrics {
-    int fd;                   /* of metrics.jsonl */
-    double peak_flops;        /* what MFU is a share of: the best GEMM rate measured at start, times workers */
+    int fd;                   /* of metrics.jsonl; -1: not this process's to write, or not open */
+    double peak_flops;        /* what MFU is a share of: the best GEMM rate measured at start, times workers, times processes */
     double flops_per_token;
     double started, last_log; /* seconds */
     int64_t first_step;       /* of this process */

@@ -1,5 +1,6 @@
 #include "train/session.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +40,7 @@ mt_status mt_session_record(const struct mt_session *s, int rounds, struct mt_re
 {
     struct mt_ctx ctx;
     struct mt_step t = {.optim = &s->rank[0].optim, .cfg = s->cfg, .lr_factor = 1, .micro = s->rank[0].model.opt.micro_batches};
-    mt_ctx_init(&ctx, 0, s->world, &mt_device_sim, &s->ledger);
+    mt_ctx_init(&ctx, s->first, s->world, &mt_device_sim, &s->ledger);
     ctx.answer = answer;
     *q = (struct mt_recording){0};
     ctx.recording = q;
@@ -108,12 +109,12 @@ static mt_status open_arenas(struct mt_session *s, struct mt_session_rank *r, mt
     return MT_OK;
 }
 
-/* All arenas of this process, against what the machine has. */
+/* All arenas of the processes here, against what the machine has. */
 static mt_status check_machine(const struct mt_session *s, mt_err *e)
 {
-    double need = (double)s->world * (double)(s->plan.peak[MT_DEVICE_ARENA] + s->plan.peak[MT_HOST_ARENA]);
+    double need = (double)s->n_local * s->job.on_node * (double)(s->plan.peak[MT_DEVICE_ARENA] + s->plan.peak[MT_HOST_ARENA]);
     double have = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-    MT_REQUIRE(need <= have, e, MT_NOFIT, "%d ranks in this process need %.1f GiB and the machine has %.1f GiB", s->world, need / (1 << 30), have / (1 << 30));
+    MT_REQUIRE(need <= have, e, MT_NOFIT, "%d ranks on this machine need %.1f GiB and it has %.1f GiB", s->n_local * s->job.on_node, need / (1 << 30), have / (1 << 30));
     return MT_OK;
 }
 
@@ -146,7 +147,7 @@ static struct mt_model_options model_options(const struct mt_session *s, int ran
 /* The model of one rank; its rows go to g, which must come out alike for every rank. */
 static mt_status open_model(struct mt_session *s, int rank, struct mt_ledger *g, mt_err *e)
 {
-    struct mt_session_rank *r = &s->rank[rank];
+    struct mt_session_rank *r = &s->rank[rank - s->first];
     struct mt_shape shape = mt_shape_of(s->cfg);
     struct mt_model_options opt = model_options(s, rank);
     mt_config *writable = (mt_config *)(uintptr_t)s->cfg; /* mt_optim_assign takes its argument as void *, and only reads it */
@@ -161,15 +162,24 @@ static void check_ledger(const struct mt_ledger *a, const struct mt_ledger *b)
     for (int i = 0; i < a->n; i++) MT_ASSERT(a->row[i].bytes == b->row[i].bytes && a->row[i].arena == b->row[i].arena);
 }
 
+uint64_t mt_session_hash(const struct mt_session *s, int local)
+{
+    const struct mt_session_rank *r = &s->rank[local];
+    return s->inference ? mt_store_hash(&r->model.store) : mt_optim_hash(&r->optim);
+}
+
 static mt_status open_models(struct mt_session *s, mt_err *e)
 {
     mt_ledger_init(&s->ledger, s->target->align);
-    MT_TRY(open_model(s, 0, &s->ledger, e));
-    for (int i = 1; i < s->world; i++) {
+    MT_TRY(open_model(s, s->first, &s->ledger, e));
+    for (int i = s->first + 1; i < s->first + s->n_local; i++) {
         struct mt_ledger g;
         mt_ledger_init(&g, s->target->align);
         mt_status st = open_model(s, i, &g, e);
-        if (st == MT_OK) check_ledger(&s->ledger, &g);
+        if (st == MT_OK) {
+            check_ledger(&s->ledger, &g);
+            MT_ASSERT(mt_session_hash(s, i - s->first) == mt_session_hash(s, 0));
+        }
         mt_ledger_release(&g);
         MT_TRY(st);
     }
@@ -179,7 +189,7 @@ static mt_status open_models(struct mt_session *s, mt_err *e)
 static mt_status open_rank(struct mt_session *s, int i, mt_err *e)
 {
     struct mt_session_rank *r = &s->rank[i];
-    mt_ctx_init(&r->ctx, i, s->world, &mt_device_cpu, &s->ledger);
+    mt_ctx_init(&r->ctx, s->first + i, s->world, &mt_device_cpu, &s->ledger);
     r->ctx.cut = r->model.store.cut;
     MT_TRY(open_arenas(s, r, e));
     r->step = (struct mt_step){.optim = &r->optim, .cfg = s->cfg, .lr_factor = 1, .micro = r->model.opt.micro_batches};
@@ -188,44 +198,75 @@ static mt_status open_rank(struct mt_session *s, int i, mt_err *e)
 
 static int members(const void *mesh, int id, int rank, int *out) { return mt_mesh_members(mesh, (enum mt_group_id)id, rank, out); }
 
+/* Workers, and whether they keep to their cores. Processes of one node that their launcher has not bound to cores of
+ * their own share them all. */
+static void choose_workers(const struct mt_session *s, struct mt_exec_options *o)
+{
+    cpu_set_t cpus;
+    int all = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    bool shared = s->job.on_node > 1 && !sched_getaffinity(0, sizeof cpus, &cpus) && CPU_COUNT(&cpus) >= all;
+    o->workers = (int)s->cfg->device_workers;
+    o->hang_s = s->cfg->run_hang_timeout;
+    o->pin = !shared;
+    if (shared && !o->workers) o->workers = all > s->job.on_node ? all / s->job.on_node : 1;
+}
+
 static mt_status open_executor(struct mt_session *s, mt_err *e)
 {
-    struct mt_exec_options xo = {.workers = (int)s->cfg->device_workers, .order_seed = (int)s->cfg->device_order_seed, .pin = true,
-                                 .ring = s->world > 16 ? 64 : 0}; /* many ranks: each with a short queue */
-    struct mt_ctx **ctxs = calloc((size_t)s->world, sizeof *ctxs);
-    MT_REQUIRE(ctxs, e, MT_IO, "no memory for %d ranks", s->world);
-    for (int i = 0; i < s->world; i++) ctxs[i] = &s->rank[i].ctx;
-    mt_status st = mt_comm_open_threads(&s->comm, ctxs, s->world, MT_N_GROUPS, members, &s->mesh, e);
-    if (st == MT_OK) st = mt_exec_open(&s->exec, xo, ctxs, s->world, &s->dev, e);
+    struct mt_exec_options xo = {.order_seed = (int)s->cfg->device_order_seed,
+                                 .ring = s->n_local > 16 ? 64 : 0}; /* many ranks: each with a short queue */
+    struct mt_ctx **ctxs = calloc((size_t)s->n_local, sizeof *ctxs);
+    choose_workers(s, &xo);
+    mt_status st = mt_job_agree(&s->job, ctxs ? MT_OK : mt_err_set(e, MT_IO, "no memory for %d ranks", s->n_local), e);
+    for (int i = 0; i < s->n_local && st == MT_OK; i++) ctxs[i] = &s->rank[i].ctx;
+    if (st == MT_OK) {
+        st = mt_comm_open(&s->comm, &s->job, ctxs, MT_N_GROUPS, members, &s->mesh, e);
+        if (st == MT_OK) st = mt_exec_open(&s->exec, xo, ctxs, s->n_local, &s->dev, e);
+        st = mt_job_agree(&s->job, st, e);
+    }
     free(ctxs);
     return st;
 }
 
-mt_status mt_session_open(struct mt_session *s, const mt_config *cfg, int world, bool inference, mt_err *e)
+/* What a process does by itself. */
+static mt_status open_local(struct mt_session *s, mt_err *e)
 {
-    *s = (struct mt_session){.cfg = cfg, .inference = inference, .world = world};
+    const mt_config *cfg = s->cfg;
     MT_TRY(choose_isa(cfg, s, e));
-    MT_TRY(mt_mesh_init(&s->mesh, world, inference ? 1 : (int)cfg->mesh_replicas, inference ? 1 : (int)cfg->mesh_ep, (int)cfg->mesh_ranks_per_node, e));
-    s->rank = calloc((size_t)world, sizeof *s->rank);
-    s->args = calloc((size_t)world, sizeof *s->args);
-    MT_REQUIRE(s->rank && s->args, e, MT_IO, "no memory for %d ranks", world);
+    MT_TRY(mt_mesh_init(&s->mesh, s->world, s->inference ? 1 : (int)cfg->mesh_replicas, s->inference ? 1 : (int)cfg->mesh_ep, (int)cfg->mesh_ranks_per_node, e));
+    s->rank = calloc((size_t)s->n_local, sizeof *s->rank);
+    s->args = calloc((size_t)s->n_local, sizeof *s->args);
+    MT_REQUIRE(s->rank && s->args, e, MT_IO, "no memory for %d ranks", s->n_local);
     MT_TRY(open_models(s, e));
     MT_TRY(lay_out(s, e));
     MT_TRY(check_limit(s, MT_DEVICE_ARENA, cfg->device_memory, "device.memory", e));
     MT_TRY(check_limit(s, MT_HOST_ARENA, cfg->host_memory, "host.memory", e));
     MT_TRY(check_machine(s, e));
-    for (int i = 0; i < world; i++) {
+    for (int i = 0; i < s->n_local; i++) {
         MT_TRY(open_rank(s, i, e));
         s->args[i] = &s->rank[i].step;
     }
+    return MT_OK;
+}
+
+mt_status mt_session_open_job(struct mt_session *s, const mt_config *cfg, const struct mt_job *job, bool inference, mt_err *e)
+{
+    *s = (struct mt_session){.cfg = cfg, .inference = inference, .job = *job, .world = job->world, .first = job->first, .n_local = job->n_local};
+    MT_TRY(mt_job_agree(job, open_local(s, e), e));
     return open_executor(s, e);
+}
+
+mt_status mt_session_open(struct mt_session *s, const mt_config *cfg, int world, bool inference, mt_err *e)
+{
+    struct mt_job job = mt_job_alone(world);
+    return mt_session_open_job(s, cfg, &job, inference, e);
 }
 
 void mt_session_close(struct mt_session *s)
 {
     mt_exec_close(s->exec);
     mt_comm_close(&s->comm);
-    for (int i = 0; i < s->world && s->rank; i++) {
+    for (int i = 0; i < s->n_local && s->rank; i++) {
         struct mt_session_rank *r = &s->rank[i];
         mt_rank_release(&r->step.rank);
         for (int a = 0; a < MT_N_ARENAS; a++)
@@ -243,7 +284,7 @@ mt_status mt_session_run(struct mt_session *s, void (*host)(struct mt_ctx *, voi
 {
     void **args = s->args;
     mt_status st = mt_exec_run(s->exec, host, args);
-    for (int i = 0; i < s->world && st != MT_OK; i++)
-        if (s->rank[i].ctx.err.code != MT_OK) return mt_err_set(e, st, "rank %d: %s", i, s->rank[i].ctx.err.msg);
+    for (int i = 0; i < s->n_local && st != MT_OK; i++)
+        if (s->rank[i].ctx.err.code != MT_OK) return mt_err_set(e, st, "rank %d: %s", s->first + i, s->rank[i].ctx.err.msg);
     return st;
 }

@@ -50,9 +50,9 @@ static inline void make_world(struct world *w, uint32_t seed)
     for (int t = 0; t < TENSORS; t++) {
         w->item[t].first = t;
         w->item[t].n = 1;
-        w->piece[t] = (struct mt_ckpt_piece){w->data[t], 0, w->item[t].rows, false};
+        w->piece[t] = (struct mt_ckpt_piece){.data = w->data[t], .rows = w->item[t].rows};
     }
-    w->items = (struct mt_ckpt_items){w->item, w->piece, TENSORS, TENSORS};
+    w->items = (struct mt_ckpt_items){.item = w->item, .piece = w->piece, .n = TENSORS, .n_pieces = TENSORS};
     fill_world(w, seed);
 }
 

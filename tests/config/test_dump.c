@@ -25,7 +25,8 @@ static const char *const changed =
     "muon}]}\n"
     "adamw: {beta1: 0.8, beta2: 0.99, eps: 1e-9}\n"
     "muon: {momentum: 0.9, nesterov: false, steps: 6, coefficients: polar_express, scale: spectral, dtype: "
-    "f32}\n"
+    "f32,\n"
+    "  dense: gather, batch_bytes: 1MiB}\n"
     "data: {train: 'a \"b\" \\c # d', valid: \"\\u00e4\", valid_fraction: 0.1, mode: packed, eod: 3, "
     "document_mask: false,\n"
     "  reset_positions: false, prefetch: 4}\n"
@@ -33,7 +34,7 @@ static const char *const changed =
     "host: {memory: 3GiB}\n"
     "ckpt: {interval: 7, keep_last: 9, resume: never, at_end: false}\n"
     "init: {from: x}\n"
-    "run: {dir: '~', stop_after: 4, hang_timeout: 90s}\n";
+    "run: {dir: '~', print_owners: true, stop_after: 4, hang_timeout: 90s}\n";
 
 TEST(the_changed_text_changes_everything)
 {

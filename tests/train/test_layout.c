@@ -127,9 +127,11 @@ static void compare(const char *const *options, const char *const *other, int wo
     free(o.values);
 }
 
-#define DENSE "train.dtype=f32", "model.dim=40", "model.layers=3", "model.heads=4", "model.kv_heads=2", "model.head_dim=12", "model.ffn=72"
-#define MOE DENSE, "model.experts=12", "model.top_k=3", "model.expert_ffn=24", "model.shared_ffn=40", "model.first_dense=1", "model.qk_norm=true", \
+#define DENSE_ANY "model.dim=40", "model.layers=3", "model.heads=4", "model.kv_heads=2", "model.head_dim=12", "model.ffn=72"
+#define MOE_ANY DENSE_ANY, "model.top_k=3", "model.expert_ffn=24", "model.shared_ffn=40", "model.first_dense=1", "model.qk_norm=true", \
             "model.score=sigmoid", "model.bias_rate=0.01", "model.attn_bias=true"
+#define DENSE "train.dtype=f32", DENSE_ANY
+#define MOE "train.dtype=f32", "model.experts=12", MOE_ANY
 
 static void worlds(const char *const *options, double tol)
 {
@@ -190,11 +192,45 @@ TEST(eight_ranks)
     free(one.values);
 }
 
+/* Bit for bit: where a dense matrix is iterated on, how many at a time, in which order streams run, and on how many workers. */
+static void same_bits(const char *const *options, int world, const struct outcome *want)
+{
+    struct outcome o = {0};
+    run(options, world, &o);
+    for (int i = 0; i < STEPS; i++) CHECK(o.loss[i] == want->loss[i] && o.norm[i] == want->norm[i]);
+    CHECK_INT(o.n, want->n);
+    CHECK(o.values && want->values && !memcmp(o.values, want->values, (size_t)o.n * 4));
+    free(o.values);
+}
+static void exchange_is_gather(int experts, const char *mesh, const char *dtype, int world)
+{
+    char shape[24];
+    static const char *const many = "muon.batch_bytes=5KiB"; /* windows follow one another in both slots */
+    struct outcome gathered = {0};
+    snprintf(shape, sizeof shape, "model.experts=%d", experts);
+    run((const char *const[]){MOE_ANY, shape, mesh, dtype, "muon.dense=gather", NULL}, world, &gathered);
+    same_bits((const char *const[]){MOE_ANY, shape, mesh, dtype, NULL}, world, &gathered);
+    same_bits((const char *const[]){MOE_ANY, shape, mesh, dtype, many, "device.workers=1", NULL}, world, &gathered);
+    same_bits((const char *const[]){MOE_ANY, shape, mesh, dtype, many, "device.order_seed=1", "device.workers=2", NULL}, world, &gathered);
+    same_bits((const char *const[]){MOE_ANY, shape, mesh, dtype, many, "device.order_seed=2", "device.workers=4", NULL}, world, &gathered);
+    same_bits((const char *const[]){MOE_ANY, shape, mesh, dtype, many, "device.order_seed=3", "muon.dense=gather", NULL}, world, &gathered);
+    free(gathered.values);
+}
+TEST(muon_exchange)
+{
+    exchange_is_gather(12, "mesh.ep=1", "train.dtype=f32", 4);
+    exchange_is_gather(12, "mesh.ep=2", "train.dtype=bf16", 4);
+    exchange_is_gather(12, "mesh.ep=4", "train.dtype=f32", 8);
+    exchange_is_gather(12, "mesh.replicas=2", "train.dtype=bf16", 12);
+    exchange_is_gather(5, "mesh.ep=1", "train.dtype=f32", 8); /* fewer experts than ranks */
+}
+
 int main(void)
 {
     RUN(eight_ranks);
     if (BRIEF) return DONE();
     RUN(schedules);
+    RUN(muon_exchange);
     RUN(expert_parallel);
     RUN(dense);
     RUN(dense_tied);

@@ -14,11 +14,12 @@ static int64_t position(struct mt_exec_rank *r, const struct mt_stream *s)
 
 static bool names_cut(int op)
 {
-    return op == MT_OP_gather_cut || op == MT_OP_scatter_cut || op == MT_OP_collect_cut || op == MT_OP_spread_cut;
+    return op == MT_OP_gather_cut || op == MT_OP_scatter_cut || op == MT_OP_collect_cut ||
+           op == MT_OP_spread_cut;
 }
 
-/* A collective inside this process reads its sources through the table of all members' sources, which fills as they
- * arrive. */
+/* A collective inside this process reads its sources through the table of all members' sources, which fills
+ * as they arrive. */
 static void join_group(struct mt_node *n, struct mt_stream *s)
 {
     struct mt_group *g = s->ctx->group[n->call.scalar[0].i];

@@ -148,6 +148,12 @@ static mt_status hang_describe(struct mt_exec_rank *r)
                               "enqueued (it is at %lld)",
                               r->ctx->rank, s, (long long)(n->ev.seq - r->base[n->ev.stream]), n->ev.stream,
                               (long long)(r->queue[n->ev.stream].done - r->base[n->ev.stream]));
+        if (n->wire)
+            return mt_err_set(err, MT_HANG,
+                              "rank %d, stream %d: %s (operation %lld) with %d members is not over after %g s: a "
+                              "rank is lost or stuck; run.hang_timeout allows more",
+                              r->ctx->rank, s, mt_op_info[n->call.op].name, (long long)(n->seq - r->base[s]),
+                              n->members, r->exec->o.hang_s);
         if (n->meet)
             return mt_err_set(
                 err, MT_HANG,
@@ -168,6 +174,25 @@ static mt_status run_status(struct mt_exec *e)
         if (e->rank[i].ctx->err.code) return e->rank[i].ctx->err.code;
     return MT_OK;
 }
+/* Until nothing is left to do, or nothing but collectives has been under way, and none was over, for hang_s. */
+static void wait_idle(struct mt_exec *e)
+{
+    int64_t ops = -1, since = 0;
+    while (mt_exec_busy(e)) {
+        if (!(e->o.hang_s > 0)) {
+            pthread_cond_wait(&e->idle, &e->mu);
+            continue;
+        }
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec++;
+        pthread_cond_timedwait(&e->idle, &e->mu, &until);
+        bool waits = e->n_flights && !e->n_items && !e->running && e->ops == ops;
+        if (!waits) since = mt_exec_now();
+        if (waits && (double)(mt_exec_now() - since) > 1e9 * e->o.hang_s) return;
+        ops = e->ops;
+    }
+}
 mt_status mt_exec_run(struct mt_exec *e, void (*host)(struct mt_ctx *, void *), void *const args[])
 {
     mt_exec_lock(e);
@@ -183,7 +208,7 @@ mt_status mt_exec_run(struct mt_exec *e, void (*host)(struct mt_ctx *, void *), 
     }
     mt_exec_unlock(e);
     mt_exec_lock(e);
-    while (mt_exec_busy(e)) pthread_cond_wait(&e->idle, &e->mu);
+    wait_idle(e);
     for (int i = 0; i < e->n; i++) mt_watch_ended(&e->rank[i]);
     mt_status st = run_status(e);
     mt_exec_unlock(e);

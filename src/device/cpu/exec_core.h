@@ -1,8 +1,8 @@
 /* exec_core.h: what the executor's files share.
  *
  * exec.c: opening, workers, a run. exec_ready.c: the list of ready work. exec_queue.c: rings, streams,
- * collectives. exec_host.c: host code. exec_wire.c: collectives between processes. exec_watch.c: what ThreadSanitizer builds do on top. cpu.c: the
- * device's functions.
+ * collectives. exec_host.c: host code. exec_wire.c: collectives between processes. exec_watch.c: what
+ * ThreadSanitizer builds do on top. cpu.c: the device's functions.
  *
  * One lock guards ready list and queues; it is held for a few instructions per operation, never while one
  * runs. A node belongs to its rank's host code until published, then to the lock, and to the workers that run
@@ -20,10 +20,10 @@ struct mt_node {
     struct mt_call call;
     uint8_t stream;
     bool wait, done;
-    int32_t next;        /* of its stream's queue, as a ring index; -1: last */
-    int32_t parts, left; /* not finished */
-    int64_t seq;         /* in its stream, since opening */
-    mt_event ev;         /* wait: the same */
+    int32_t next;            /* of its stream's queue, as a ring index; -1: last */
+    int32_t parts, left;     /* not finished */
+    int64_t seq;             /* in its stream, since opening */
+    mt_event ev;             /* wait: the same */
     struct mt_meeting *meet; /* a collective inside this process */
     struct mt_wire *wire;    /* one between processes, and its moves */
     struct mt_move *move;
@@ -85,7 +85,7 @@ struct mt_exec {
     int n_flights, quiet; /* quiet: looks at them in a row that found none over */
     bool looking;         /* a worker is at it */
     int64_t looked;       /* when it was, ns */
-    atomic_bool ready; /* there was work when the lock was last released */
+    atomic_bool ready;    /* there was work when the lock was last released */
     void (*host)(struct mt_ctx *, void *);
 };
 
@@ -123,6 +123,9 @@ void mt_host_push(struct mt_exec_rank *r, struct mt_node *n); /* the node just g
 int64_t mt_exec_now(void); /* ns */
 void mt_exec_lock(struct mt_exec *e);
 void mt_exec_unlock(struct mt_exec *e); /* and calls workers if there is work */
-static inline bool mt_exec_busy(const struct mt_exec *e) { return e->n_items || e->running || e->n_flights; }
+static inline bool mt_exec_busy(const struct mt_exec *e)
+{
+    return e->n_items || e->running || e->n_flights;
+}
 void mt_exec_part(const struct mt_exec *e, struct mt_node *n, int part, void *scratch);
 #endif

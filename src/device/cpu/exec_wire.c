@@ -1,14 +1,13 @@
-/* exec_wire.c: collectives between processes. The library that carries them moves nothing by itself: workers look
- * after what is under way, one at a time, now and then while they have other work and all the time when not. No
- * worker is held by a collective, and a process that waits for others leaves them the cores. */
-#include <errno.h>
+/* exec_wire.c: collectives between processes. The library that carries them moves nothing by itself: workers
+ * look after what is under way, one at a time, now and then while they have other work and all the time when
+ * not. No worker is held by a collective, and a process that waits for others leaves them the cores. */
 #include <sched.h>
 #include <time.h>
 
 #include "device/cpu/exec_core.h"
 
-/* LOOK: between two looks of workers that are busy. EAGER: looks without a sleep between, each after a yield; then
- * the sleep grows from MIN to MAX. */
+/* LOOK: between two looks of workers that are busy. EAGER: looks without a sleep between, each after a yield;
+ * then the sleep grows from MIN to MAX. */
 enum { LOOK_NS = 100000, EAGER = 50, MIN_SLEEP_NS = 20000, MAX_SLEEP_NS = 200000 };
 
 void mt_wire_started(struct mt_exec_rank *r, struct mt_node *n)
