@@ -10,9 +10,9 @@ begin_part() { # NAME
     part_start=$(date +%s%N)
 }
 
-end_part() { # NOTE
+end_part() { # [NOTE]
     part_seconds+=("$(awk "BEGIN { print ($(date +%s%N) - $part_start) / 1e9 }")")
-    part_notes+=("$1")
+    part_notes+=("${1:-}")
 }
 
 print_parts() {
