@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "device/record.h"
+#include "device/traffic.h"
 
 void mt_ctx_init(struct mt_ctx *c, int rank, int world, const struct mt_device_ops *dev,
                  const struct mt_ledger *g)
@@ -18,6 +19,14 @@ void mt_streams_restart(struct mt_ctx *c)
     for (int s = 0; s < MT_N_STREAMS; s++) c->stream[s].seq = 0;
     c->n_waits = 0;
     c->round = 0;
+    mt_trace_restart(&c->trace);
+    if (c->traffic) mt_traffic_restart(c->traffic);
+}
+
+const char *mt_stream_name(int stream)
+{
+    static const char *const name[MT_N_STREAMS] = {"compute", "gather", "reduce", "d2h", "h2d"};
+    return name[stream];
 }
 
 void *mt_address(const struct mt_ctx *c, mt_view v)
@@ -54,6 +63,13 @@ static void check_bounds(const struct mt_stream *s, enum mt_op op, const mt_view
     }
 }
 
+static void note_collective(const struct mt_stream *s, const struct mt_call *c, const mt_view *v)
+{
+    struct mt_ctx *ctx = s->ctx;
+    mt_trace_add(&ctx->trace, s->id, c, v, ctx->cut);
+    if (ctx->traffic) mt_traffic_add(ctx->traffic, s->id, c, ctx->cut);
+}
+
 void mt_enqueue(struct mt_stream *s, enum mt_op op, const mt_view *v, const union mt_scalar *scalars)
 {
     struct mt_ctx *ctx = s->ctx;
@@ -65,6 +81,7 @@ void mt_enqueue(struct mt_stream *s, enum mt_op op, const mt_view *v, const unio
     memcpy(c.scalar, scalars, sizeof c.scalar);
     s->seq++;
     if (ctx->recording) mt_record_op(ctx->recording, s, &c, v, ctx->ledger);
+    if (mt_op_info[op].kind == MT_COMM) note_collective(s, &c, v);
     ctx->dev->enqueue(s, &c, v);
 }
 

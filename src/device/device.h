@@ -11,8 +11,10 @@
 #include "base/status.h"
 #include "device/ledger.h"
 #include "device/op.h"
+#include "device/trace.h"
 
 enum mt_stream_id { MT_COMPUTE, MT_GATHER, MT_REDUCE, MT_D2H, MT_H2D, MT_N_STREAMS };
+const char *mt_stream_name(int stream); /* "compute" */
 enum mt_read_kind { MT_READ_COUNTS, MT_READ_NORM, MT_READ_LOSS, MT_READ_STATE, MT_N_READ_KINDS };
 
 typedef struct mt_event {
@@ -23,6 +25,7 @@ typedef struct mt_event {
 struct mt_recording;
 struct mt_ctx;
 struct mt_group;
+struct mt_traffic;
 
 struct mt_stream {
     struct mt_ctx *ctx;
@@ -44,7 +47,9 @@ enum { MT_MAX_GROUPS = 8 };
 /* How a buffer is cut among the n members of a group: member i has bytes [at[i], at[i + 1]). */
 struct mt_cut {
     int64_t n;
-    int64_t *at; /* n + 1 */
+    int64_t *at;      /* n + 1 */
+    int64_t *content; /* n + 1: the same without the padding of the format, for the byte ledger; NULL: there is none */
+    uint64_t hash;    /* of at, for members to compare */
 };
 
 /* One rank's view of its device. A plain struct: 384 of them live in one process. */
@@ -60,6 +65,8 @@ struct mt_ctx {
     void *exec;                           /* the cpu executor's part of this rank */
     mt_err err;                           /* sticky: the first operation that failed */
     int round;                            /* dispatch round being enqueued, for the record */
+    struct mt_trace trace;                /* the last collectives */
+    struct mt_traffic *traffic;           /* device/traffic.h: what they moved; NULL: not counted; borrowed */
     /* Tests. skip_wait: leave out the n-th wait of a step (-1: none). tape: answers to host reads of kind COUNTS,
      * returned without waiting; one src.bytes block an index. */
     int64_t n_waits, skip_wait;

@@ -28,7 +28,8 @@ mt_status mt_group_carry(struct mt_group *g, struct mt_wire *wire, mt_err *e)
 {
     g->wire = wire;
     g->move = calloc((size_t)g->n * MT_N_STREAMS, sizeof *g->move);
-    MT_REQUIRE(g->move, e, MT_IO, "opening a group of %d ranks: out of memory", g->n);
+    g->greeting = calloc((size_t)g->n * MT_N_STREAMS * 2, sizeof *g->greeting);
+    MT_REQUIRE(g->move && g->greeting, e, MT_IO, "opening a group of %d ranks: out of memory", g->n);
     return MT_OK;
 }
 
@@ -37,6 +38,7 @@ void mt_group_close(struct mt_group *g)
     if (!g) return;
     if (g->wire) g->wire->close(g->wire);
     free(g->move);
+    free(g->greeting);
     for (int s = 0; s < MT_N_STREAMS; s++) {
         free(g->meet[s].at);
         free(g->meet[s].src);

@@ -18,7 +18,7 @@ struct mt_member {
 };
 struct mt_meeting {
     int arrived, pulled;
-    struct mt_member *at; /* by member */
+    struct mt_member *at; /* by member; empty until it arrives */
     void **src;           /* by member: what it contributes */
     char sync[2];         /* names of "all have arrived" and "all have pulled" for ThreadSanitizer */
 };
@@ -30,9 +30,15 @@ struct mt_wire {
     bool (*test)(struct mt_wire *w, int stream); /* is it over? */
     void (*close)(struct mt_wire *w);
 };
+/* What members in several processes tell each other of a collective before it moves anything, if they do. */
+struct mt_greeting {
+    struct mt_collective what;
+    struct mt_exchange_peer peer; /* of an exchange: this member's plan with the other */
+};
 struct mt_group {
     struct mt_wire *wire; /* owned; NULL: all members are in this process */
     struct mt_move *move; /* with a wire: [stream][n] */
+    struct mt_greeting *greeting; /* likewise: [stream][to, from][n] */
     int n;
     int *rank; /* ascending */
     struct mt_meeting meet[MT_N_STREAMS];

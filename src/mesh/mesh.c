@@ -10,6 +10,12 @@ mt_status mt_mesh_init(struct mt_mesh *m, int world, int replicas, int ep, int r
     return MT_OK;
 }
 
+const char *mt_mesh_group_name(enum mt_group_id g)
+{
+    static const char *const name[MT_N_GROUPS] = {"world", "shard", "slot", "ep", "replica"};
+    return name[g];
+}
+
 /* Each group is the ranks base, base + step, ... of which there are n. */
 static void extent(const struct mt_mesh *m, enum mt_group_id g, int rank, int *base, int *step, int *n)
 {

@@ -36,7 +36,7 @@ static void cut_at(const struct mt_store *s, int bucket, int64_t want, int64_t *
     *elements = *bytes = 0;
     for (int i = 0; i < s->n_matrices; i++) {
         const struct mt_matrix *m = &s->matrix[i];
-        if (m->bucket != bucket || want <= m->off) continue;
+        if (m->bucket != bucket || want < m->off) continue;
         int64_t step = m->form == MT_FORM_PACKED ? s->target->panel : 1, row = (want - m->off) / width(m) / step * step;
         if (row >= m->rows) row = m->rows;
         *elements = m->off + row * width(m);
@@ -77,6 +77,10 @@ static void cut_bucket(struct mt_store *s, int i)
     if (n > 1) {
         b->master_cut = mt_store_add_cut(s, n, bytes);
         b->work_cut = mt_store_add_cut(s, n, b->work_edge);
+        if (b->work_bytes) {
+            for (int64_t k = 0; k <= n; k++) bytes[k] = mt_dtype_bytes(s->dtype) * b->edge[k];
+            mt_store_cut_content(s, b->work_cut, bytes);
+        }
     }
     free(bytes);
 }

@@ -1,5 +1,7 @@
 #include "shard/store.h"
 
+#include "base/hash.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +16,10 @@ void mt_store_release(struct mt_store *s)
         free(s->bucket[i].edge);
         free(s->bucket[i].work_edge);
     }
-    for (int i = 0; i < s->n_cuts; i++) free(s->cut[i].at);
+    for (int i = 0; i < s->n_cuts; i++) {
+        free(s->cut[i].at);
+        free(s->cut[i].content);
+    }
     free(s->unit);
     free(s->bucket);
     free(s->matrix);
@@ -69,14 +74,23 @@ int mt_store_add_tensor(struct mt_store *s, int kind, int layer, int64_t rows, d
     return s->n_tensors++;
 }
 
+static int64_t *copy_of(const int64_t *x, int64_t n)
+{
+    int64_t *copy = malloc((size_t)n * sizeof *copy);
+    MT_ASSERT(copy);
+    return memcpy(copy, x, (size_t)n * sizeof *copy);
+}
+
 int mt_store_add_cut(struct mt_store *s, int64_t n, const int64_t *at)
 {
     s->cut = grown(s->cut, s->n_cuts, &s->cap_cuts, sizeof *s->cut);
-    int64_t *copy = malloc((size_t)(n + 1) * sizeof *copy);
-    MT_ASSERT(copy);
-    memcpy(copy, at, (size_t)(n + 1) * sizeof *copy);
-    s->cut[s->n_cuts] = (struct mt_cut){n, copy};
+    s->cut[s->n_cuts] = (struct mt_cut){.n = n, .at = copy_of(at, n + 1), .hash = mt_hash_ints(0, at, n + 1)};
     return s->n_cuts++;
+}
+
+void mt_store_cut_content(struct mt_store *s, int cut, const int64_t *content)
+{
+    s->cut[cut].content = copy_of(content, s->cut[cut].n + 1);
 }
 
 static int64_t width(const struct mt_matrix *m) { return m->cols ? m->cols : 1; }

@@ -83,6 +83,8 @@ int mt_store_add_matrix(struct mt_store *s, int kind, int layer, enum mt_form fo
 int mt_store_add_tensor(struct mt_store *s, int kind, int layer, int64_t rows, double init_std);
 /* A cut of n pieces for gather_cut and its like; at[n + 1], bytes, is copied. Returns its index. */
 int mt_store_add_cut(struct mt_store *s, int64_t n, const int64_t *at);
+/* Where the same pieces begin if padding is not counted, in bytes [n + 1], copied: for the byte ledger. Without it all counts. */
+void mt_store_cut_content(struct mt_store *s, int cut, const int64_t *content);
 /* After the last tensor and the assignment of optimizers: offsets, cuts, and the rows in the ledger (device arena). Rows are
  * sized for the largest piece, so the ledger is the same on all ranks. `inference`: only what a forward pass reads. */
 void mt_store_layout(struct mt_store *s, struct mt_ledger *g, bool inference);

@@ -16,6 +16,7 @@
 #include "data/loader.h"
 #include "optim/schedule.h"
 #include "train/metrics.h"
+#include "train/wire.h"
 
 struct run {
     const mt_config *cfg;
@@ -188,6 +189,7 @@ static mt_status open_rest(struct run *r, mt_err *e)
     const struct mt_shape *d = &r->s.rank[0].model.shape;
     if (r->job->me == 0) MT_TRY(save_config(c, e));
     MT_TRY(mt_metrics_open(&r->metrics, &r->s, r->at.step, e));
+    if (c->run_trace_collectives) MT_TRY(mt_wire_trace(&r->s, e));
     r->staging = malloc((size_t)(c->data_prefetch * r->s.n_local * 4 * tokens_of_rank(r)) * sizeof *r->staging);
     r->routed = calloc((size_t)(d->L * d->E + 1), sizeof *r->routed);
     MT_REQUIRE(r->staging && r->routed, e, MT_IO, "cannot allocate %lld prefetched batches", (long long)c->data_prefetch);
@@ -271,6 +273,13 @@ static void prepare_step(struct run *r)
 /* Between these agreements a failure is this process's alone, and the others already wait for it in a collective. */
 static mt_status fatal(const struct run *r, mt_status st, const mt_err *e) { return mt_job_fatal(r->job, st, e); }
 
+static mt_status run_step(struct run *r, mt_err *e)
+{
+    mt_status st = mt_session_run(&r->s, mt_train_step, e);
+    if (st != MT_OK) mt_wire_dump(&r->s);
+    return st;
+}
+
 static mt_status one_step(struct run *r, mt_err *e)
 {
     const mt_config *c = r->cfg;
@@ -279,7 +288,7 @@ static mt_status one_step(struct run *r, mt_err *e)
     double t0 = mt_now();
     MT_TRY(fatal(r, batch_to_arenas(r, &x.data_wait_s, e), e));
     prepare_step(r);
-    MT_TRY(fatal(r, mt_session_run(&r->s, mt_train_step, e), e));
+    MT_TRY(fatal(r, run_step(r, e), e));
     MT_REQUIRE(t->updated, e, MT_NONFINITE,
                "step %lld: the loss is %g and the gradient norm %g; the weights were left as they were. The newest checkpoint is of step "
                "%lld; a lower optim.lr or a longer optim.warmup_steps may help",
@@ -294,6 +303,7 @@ static mt_status one_step(struct run *r, mt_err *e)
     x.balance = balance(r);
     x.step_s = mt_now() - t0;
     mt_metrics_step(&r->metrics, &r->s, &x, r->at.step % c->train_log_interval == 0 || r->at.step == 1 || r->at.step == c->train_steps);
+    if (c->run_traffic && x.step == r->metrics.first_step + 1) MT_TRY(mt_wire_report(&r->s, x.step, e));
     return MT_OK;
 }
 
@@ -386,6 +396,7 @@ static void close_run(struct run *r)
     mt_loader_close(r->loader);
     mt_metrics_close(&r->metrics);
     mt_ckpt_items_close(&r->items);
+    mt_wire_trace_end(&r->s);
     mt_session_close(&r->s);
     free(r->staging);
     free(r->routed);

@@ -1,5 +1,7 @@
 #include "train/metrics.h"
 
+#include "train/wire.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -40,7 +42,7 @@ void mt_say(const char *fmt, ...)
 /* Copies the lines of steps up to `step` to a new file, which then replaces the old one. */
 static mt_status keep_lines(const char *path, int64_t step, mt_err *e)
 {
-    char tmp[MT_CONFIG_PATH + 32], line[1024];
+    char tmp[MT_CONFIG_PATH + 32], line[2048];
     snprintf(tmp, sizeof tmp, "%s.tmp", path);
     FILE *in = fopen(path, "r");
     if (!in) return MT_OK;
@@ -123,7 +125,8 @@ void mt_metrics_banner(const struct mt_metrics *m, const struct mt_session *s)
 
 void mt_metrics_step(struct mt_metrics *m, const struct mt_session *s, const struct mt_metrics_step *x, bool show)
 {
-    char line[640];
+    char line[1600], wire[700] = "";
+    if (s->world > 1) (void)mt_wire_fields(s, s->cfg->run_traffic, wire, sizeof wire); /* all processes add up theirs */
     if (m->fd < 0) return;
     double rate = (double)x->step_tokens / x->step_s;
     double mfu = m->peak_flops > 0 ? rate * m->flops_per_token / m->peak_flops : 0;
@@ -133,7 +136,7 @@ void mt_metrics_step(struct mt_metrics *m, const struct mt_session *s, const str
                      x->step, x->tokens, x->loss, x->grad_norm, x->lr, rate, mfu, x->data_wait_s, s->plan.peak[MT_DEVICE_ARENA],
                      s->plan.peak[MT_HOST_ARENA]);
     if (x->balance > 0) n += snprintf(line + n, sizeof line - (size_t)n, ", \"expert_balance\": %.3f", x->balance);
-    n += snprintf(line + n, sizeof line - (size_t)n, "}\n");
+    n += snprintf(line + n, sizeof line - (size_t)n, "%s}\n", wire);
     put(m->fd, line, n);
     m->tokens_since_log += x->step_tokens;
     m->step_s_since_log += x->step_s;

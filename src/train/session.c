@@ -42,6 +42,7 @@ mt_status mt_session_record(const struct mt_session *s, int rounds, struct mt_re
     struct mt_step t = {.optim = &s->rank[0].optim, .cfg = s->cfg, .lr_factor = 1, .micro = s->rank[0].model.opt.micro_batches};
     mt_ctx_init(&ctx, s->first, s->world, &mt_device_sim, &s->ledger);
     ctx.answer = answer;
+    ctx.cut = s->rank[0].model.store.cut;
     *q = (struct mt_recording){0};
     ctx.recording = q;
     mt_status st = record(s, &t, &ctx, rounds, e);
@@ -213,7 +214,7 @@ static void choose_workers(const struct mt_session *s, struct mt_exec_options *o
 
 static mt_status open_executor(struct mt_session *s, mt_err *e)
 {
-    struct mt_exec_options xo = {.order_seed = (int)s->cfg->device_order_seed,
+    struct mt_exec_options xo = {.order_seed = (int)s->cfg->device_order_seed, .compare = s->cfg->run_trace_collectives,
                                  .ring = s->n_local > 16 ? 64 : 0}; /* many ranks: each with a short queue */
     struct mt_ctx **ctxs = calloc((size_t)s->n_local, sizeof *ctxs);
     choose_workers(s, &xo);
@@ -221,6 +222,7 @@ static mt_status open_executor(struct mt_session *s, mt_err *e)
     for (int i = 0; i < s->n_local && st == MT_OK; i++) ctxs[i] = &s->rank[i].ctx;
     if (st == MT_OK) {
         st = mt_comm_open(&s->comm, &s->job, ctxs, MT_N_GROUPS, members, &s->mesh, e);
+        for (int i = 0; i < s->n_local && st == MT_OK; i++) mt_traffic_init(&s->rank[i].traffic, ctxs[i], (int)s->cfg->mesh_ranks_per_node);
         if (st == MT_OK) st = mt_exec_open(&s->exec, xo, ctxs, s->n_local, &s->dev, e);
         st = mt_job_agree(&s->job, st, e);
     }

@@ -6,6 +6,7 @@
 #include "config/config.h"
 #include "device/cpu/exec.h"
 #include "device/record.h"
+#include "device/traffic.h"
 #include "train/step.h"
 
 /* What each rank has of its own. Models differ between ranks only in which pieces are theirs. */
@@ -14,6 +15,7 @@ struct mt_session_rank {
     struct mt_optim optim;
     struct mt_ctx ctx;
     struct mt_step step;
+    struct mt_traffic traffic; /* of the last run */
     char *arena[MT_N_ARENAS]; /* owned: mapped, plan.peak bytes rounded up to pages */
 };
 struct mt_session {

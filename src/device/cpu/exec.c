@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -35,6 +36,14 @@ static void poison(const struct mt_call *c)
     for (int i = 0; i < f->n_args; i++)
         if (f->arg[i].dir == MT_SOME || f->arg[i].dir == MT_WS) memset(c->arg[i], 0xff, (size_t)c->bytes[i]);
 }
+/* What a wire will bring from the others. */
+static void count_moves(struct mt_node *n)
+{
+    struct mt_moved m;
+    mt_moved_init(&m, &n->call);
+    for (int p = 0; p < n->members; p++) mt_moved_add(&m, p, n->move[p].in);
+    mt_moved_end(&m);
+}
 MT_UNWATCHED void mt_exec_part(const struct mt_exec *e, struct mt_node *n, int part, void *scratch)
 {
     if (e->o.poison)
@@ -42,7 +51,12 @@ MT_UNWATCHED void mt_exec_part(const struct mt_exec *e, struct mt_node *n, int p
     else if (n->call.op == MT_OP_fresh)
         return;
     if (n->wire) {
-        mt_moves_of(&n->call, n->move);
+        if (n->greeting && !n->greeted) {
+            mt_greetings_write(n);
+        } else {
+            mt_moves_of(&n->call, n->move);
+            count_moves(n);
+        }
         n->wire->start(n->wire, n->stream, n->move);
         return;
     }
@@ -133,6 +147,19 @@ static void *worker_main(void *arg)
 }
 
 /* ---- a run ---- */
+/* The first rank that is not at n's meeting, and where it was last; to `out`. */
+static void absent_describe(const struct mt_exec_rank *r, const struct mt_node *n, char *out, size_t size)
+{
+    const struct mt_group *g = r->ctx->group[n->call.scalar[0].i];
+    int i = 0;
+    char text[MT_COLLECTIVE_TEXT] = "none";
+    while (i < n->members - 1 && n->meet->at[i].rank) i++;
+    for (int k = 0; k < r->exec->n; k++) {
+        const struct mt_ctx *c = r->exec->rank[k].ctx;
+        if (c->rank == g->rank[i] && c->trace.n) mt_collective_text(mt_trace_last(&c->trace), text);
+    }
+    snprintf(out, size, "rank %d is not there, whose last collective is %s", g->rank[i], text);
+}
 static mt_status hang_describe(struct mt_exec_rank *r)
 {
     static const char *const host[] = {"running", "waits for a host read", "waits for room in its queue",
@@ -154,18 +181,22 @@ static mt_status hang_describe(struct mt_exec_rank *r)
                               "rank is lost or stuck; run.hang_timeout allows more",
                               r->ctx->rank, s, mt_op_info[n->call.op].name, (long long)(n->seq - r->base[s]),
                               n->members, r->exec->o.hang_s);
-        if (n->meet)
+        if (n->meet) {
+            char absent[MT_COLLECTIVE_TEXT + 80];
+            absent_describe(r, n, absent, sizeof absent);
             return mt_err_set(
                 err, MT_HANG,
-                "rank %d, stream %d: %s (operation %lld) has %d of its %d members; host code %s",
+                "rank %d, stream %d: %s (operation %lld) has %d of its %d members: %s; host code %s",
                 r->ctx->rank, s, mt_op_info[n->call.op].name, (long long)(n->seq - r->base[s]),
-                n->meet->arrived, n->members, host[r->host]);
+                n->meet->arrived, n->members, absent, host[r->host]);
+        }
     }
     return mt_err_set(err, MT_HANG, "rank %d: nothing can run; host code %s", r->ctx->rank, host[r->host]);
 }
 static mt_status run_status(struct mt_exec *e)
 {
     if (e->ended < e->n || e->live) e->stuck = true;
+    if (e->disagree) return MT_RANKS;
     for (int i = 0; i < e->n && e->stuck; i++) {
         struct mt_exec_rank *r = &e->rank[i];
         if (r->host != MT_HOST_ENDED || r->head != r->published) return hang_describe(r);
@@ -294,6 +325,9 @@ mt_status mt_exec_open(struct mt_exec **exec, struct mt_exec_options o, struct m
     if (sched_getaffinity(0, sizeof cpus, &cpus) || CPU_COUNT(&cpus) == 0) CPU_SET(0, &cpus);
     if (!o.workers) o.workers = CPU_COUNT(&cpus);
     if (!o.ring) o.ring = DEFAULT_RING;
+#ifdef MT_DEBUG
+    o.compare = true;
+#endif
     MT_REQUIRE(o.workers > 0 && o.workers <= MAX_WORKERS, err, MT_CONFIG,
                "executor: %d workers; 1 to %d are possible", o.workers, MAX_WORKERS);
     MT_REQUIRE(o.ring >= MIN_RING && !(o.ring & (o.ring - 1)), err, MT_CONFIG,

@@ -1,8 +1,8 @@
 /* exec_core.h: what the executor's files share.
  *
  * exec.c: opening, workers, a run. exec_ready.c: the list of ready work. exec_queue.c: rings, streams,
- * collectives. exec_host.c: host code. exec_wire.c: collectives between processes. exec_watch.c: what
- * ThreadSanitizer builds do on top. cpu.c: the device's functions.
+ * collectives. exec_agree.c: whether they fit. exec_host.c: host code. exec_wire.c: collectives between
+ * processes. exec_watch.c: what ThreadSanitizer builds do on top. cpu.c: the device's functions.
  *
  * One lock guards ready list and queues; it is held for a few instructions per operation, never while one
  * runs. A node belongs to its rank's host code until published, then to the lock, and to the workers that run
@@ -15,6 +15,7 @@
 #include "device/cpu/exec.h"
 #include "device/cpu/fiber.h"
 #include "device/group.h"
+#include "device/traffic.h"
 
 struct mt_node {
     struct mt_call call;
@@ -27,8 +28,11 @@ struct mt_node {
     struct mt_meeting *meet; /* a collective inside this process */
     struct mt_wire *wire;    /* one between processes, and its moves */
     struct mt_move *move;
+    struct mt_greeting *greeting; /* to, then from all members, before the moves; NULL: none */
+    bool greeted;
     int32_t member, members;
     void *src; /* collective: what this member contributes */
+    struct mt_collective what;
 };
 
 struct mt_queue {
@@ -80,7 +84,7 @@ struct mt_exec {
     struct mt_item *items;
     int64_t n_items, ops, live, picks;
     int ended, running, sleeping, spinning;
-    bool stop, stuck, spin;
+    bool stop, stuck, spin, disagree;
     struct mt_flight *flight;
     int n_flights, quiet; /* quiet: looks at them in a row that found none over */
     bool looking;         /* a worker is at it */
@@ -103,6 +107,12 @@ struct mt_item mt_ready_take(struct mt_exec *e);
 /* exec_queue.c, under the lock */
 void mt_queue_publish(struct mt_exec_rank *r);
 void mt_queue_part_done(struct mt_exec_rank *r, struct mt_node *n);
+
+/* exec_agree.c, under the lock. All members of n's meeting have arrived. If they do not fit together: false, and the rank
+ * that differs has the error. Between processes, by greetings: each that sees it has the error. */
+bool mt_members_agree(struct mt_exec *e, const struct mt_node *n);
+bool mt_greetings_agree(struct mt_exec_rank *r, const struct mt_node *n);
+void mt_greetings_write(struct mt_node *n); /* and the moves that send them; not under the lock */
 
 /* exec_wire.c, under the lock */
 void mt_wire_started(struct mt_exec_rank *r, struct mt_node *n);

@@ -64,6 +64,8 @@ struct mt_node *mt_host_node(struct mt_exec_rank *r)
     n->wait = n->done = false;
     n->meet = NULL;
     n->wire = NULL;
+    n->greeting = NULL;
+    n->greeted = false;
     n->parts = n->left = 1;
     return n;
 }

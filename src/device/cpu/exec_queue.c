@@ -7,14 +7,14 @@ static struct mt_node *node_at(struct mt_exec_rank *r, int32_t i)
     return &r->ring[(uint32_t)i & r->mask];
 }
 
-/* The last member to arrive makes the work of all ready. */
+/* The last member to arrive makes the work of all ready; if they disagree, none, and the run ends for want of work. */
 MT_UNWATCHED static void arrive(struct mt_exec_rank *r, struct mt_node *n)
 {
     struct mt_meeting *m = n->meet;
     m->at[n->member] = (struct mt_member){r, n};
     m->src[n->member] = n->src;
     mt_watch_arrive(r, n);
-    if (++m->arrived < n->members) return;
+    if (++m->arrived < n->members || !mt_members_agree(r->exec, n)) return;
     for (int i = 0; i < n->members; i++) mt_ready_push(r->exec, m->at[i].rank, m->at[i].node);
 }
 
@@ -72,6 +72,7 @@ MT_UNWATCHED static void meeting_over(struct mt_meeting *m, int members)
         struct mt_exec_rank *r = m->at[i].rank;
         struct mt_node *n = m->at[i].node;
         mt_watch_leave(r, n);
+        m->at[i] = (struct mt_member){0};
         node_done(r, n);
     }
 }

@@ -23,6 +23,17 @@ bool mt_wire_due(const struct mt_exec *e)
     return e->n_flights && !e->looking && (!e->n_items || mt_exec_now() - e->looked >= LOOK_NS);
 }
 
+/* Greetings are over: on to the moves, if all mean the same; if not, nothing more happens. Else the whole is over. */
+static void over(struct mt_exec *e, const struct mt_flight *f)
+{
+    if (!f->node->greeting || f->node->greeted) {
+        mt_queue_part_done(f->rank, f->node);
+        return;
+    }
+    f->node->greeted = true;
+    if (mt_greetings_agree(f->rank, f->node)) mt_ready_push(e, f->rank, f->node);
+}
+
 void mt_wire_look(struct mt_exec *e)
 {
     int n = e->n_flights, found = 0; /* what others start meanwhile comes behind these */
@@ -39,7 +50,7 @@ void mt_wire_look(struct mt_exec *e)
         struct mt_flight f = e->flight[i];
         if (!f.over) continue;
         e->flight[i] = e->flight[--e->n_flights];
-        mt_queue_part_done(f.rank, f.node);
+        over(e, &f);
         found++;
     }
     e->quiet = found ? 0 : e->quiet + 1;

@@ -25,11 +25,14 @@ void mt_cpu_read_back(const struct mt_call *c, int part, int parts, void *scratc
     (void)c, (void)part, (void)parts, (void)scratch, (void)dev;
 }
 
-static void copy_share(char *dst, const char *src, int64_t bytes, int part, int parts)
+/* Pulls this part's share of one member's piece. */
+static void pull(struct mt_moved *m, int64_t member, char *dst, const char *src, int64_t bytes, int part, int parts)
 {
     int64_t first, last;
     mt_share(bytes, 4096, part, parts, &first, &last);
-    if (last > first) memcpy(dst + first, src + first, (size_t)(last - first));
+    if (last <= first) return;
+    memcpy(dst + first, src + first, (size_t)(last - first));
+    mt_moved_add(m, member, last - first);
 }
 
 /* Every member's piece goes to its place in the whole. */
@@ -40,10 +43,13 @@ MT_UNWATCHED void mt_cpu_gather(const struct mt_call *c, int part, int parts, vo
     const struct mt_scalars_gather *s = MT_SCALARS(gather, c);
     int64_t n = mt_dim(c, 'R');
     void *const *src = a->src;
+    struct mt_moved m;
+    mt_moved_init(&m, c);
     for (int64_t p = 0; p < n; p++) {
         int64_t from = mt_piece(s->units, s->unit, n, p), to = mt_piece(s->units, s->unit, n, p + 1);
-        copy_share((char *)a->dst + from, src[p], to - from, part, parts);
+        pull(&m, p, (char *)a->dst + from, src[p], to - from, part, parts);
     }
+    mt_moved_end(&m);
 }
 
 /* This member's piece of every member's whole, one after another, mt_piece_stride apart. */
@@ -55,8 +61,11 @@ MT_UNWATCHED void mt_cpu_scatter(const struct mt_call *c, int part, int parts, v
     int64_t n = mt_dim(c, 'R'), me = mt_dim(c, 'I'), stride = mt_piece_stride(s->units, s->unit, n);
     int64_t from = mt_piece(s->units, s->unit, n, me), to = mt_piece(s->units, s->unit, n, me + 1);
     void *const *src = a->src;
+    struct mt_moved m;
+    mt_moved_init(&m, c);
     for (int64_t p = 0; p < n; p++)
-        copy_share((char *)a->staging + p * stride, (const char *)src[p] + from, to - from, part, parts);
+        pull(&m, p, (char *)a->staging + p * stride, (const char *)src[p] + from, to - from, part, parts);
+    mt_moved_end(&m);
 }
 
 MT_UNWATCHED void mt_cpu_gather_cut(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
@@ -65,7 +74,10 @@ MT_UNWATCHED void mt_cpu_gather_cut(const struct mt_call *c, int part, int parts
     const struct mt_args_gather_cut *a = MT_ARGS(gather_cut, c);
     const int64_t *at = (const int64_t *)(intptr_t)MT_SCALARS(gather_cut, c)->cut;
     void *const *src = a->src;
-    for (int64_t p = 0; p < mt_dim(c, 'R'); p++) copy_share((char *)a->dst + at[p], src[p], at[p + 1] - at[p], part, parts);
+    struct mt_moved m;
+    mt_moved_init(&m, c);
+    for (int64_t p = 0; p < mt_dim(c, 'R'); p++) pull(&m, p, (char *)a->dst + at[p], src[p], at[p + 1] - at[p], part, parts);
+    mt_moved_end(&m);
 }
 
 MT_UNWATCHED void mt_cpu_scatter_cut(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
@@ -75,8 +87,11 @@ MT_UNWATCHED void mt_cpu_scatter_cut(const struct mt_call *c, int part, int part
     const struct mt_scalars_scatter_cut *s = MT_SCALARS(scatter_cut, c);
     const int64_t *at = (const int64_t *)(intptr_t)s->cut, me = mt_dim(c, 'I');
     void *const *src = a->src;
+    struct mt_moved m;
+    mt_moved_init(&m, c);
     for (int64_t p = 0; p < mt_dim(c, 'R'); p++)
-        copy_share((char *)a->staging + p * s->stride, (const char *)src[p] + at[me], at[me + 1] - at[me], part, parts);
+        pull(&m, p, (char *)a->staging + p * s->stride, (const char *)src[p] + at[me], at[me + 1] - at[me], part, parts);
+    mt_moved_end(&m);
 }
 
 MT_UNWATCHED static void exchange(const struct mt_call *c, int part, int parts)
@@ -84,8 +99,11 @@ MT_UNWATCHED static void exchange(const struct mt_call *c, int part, int parts)
     const struct mt_exchange_peer *peer = mt_exchange_peers(c);
     int64_t unit = c->scalar[1].i;
     void *const *src = c->arg[1];
+    struct mt_moved m;
+    mt_moved_init(&m, c);
     for (int64_t p = 0; p < mt_dim(c, 'R'); p++)
-        copy_share((char *)c->arg[0] + peer[p].recv_first * unit, (const char *)src[p] + peer[p].from_first * unit, peer[p].recv_n * unit, part, parts);
+        pull(&m, p, (char *)c->arg[0] + peer[p].recv_first * unit, (const char *)src[p] + peer[p].from_first * unit, peer[p].recv_n * unit, part, parts);
+    mt_moved_end(&m);
 }
 MT_UNWATCHED void mt_cpu_exchange(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
 {
@@ -111,5 +129,8 @@ MT_UNWATCHED void mt_cpu_spread_cut(const struct mt_call *c, int part, int parts
     const struct mt_scalars_spread_cut *s = MT_SCALARS(spread_cut, c);
     const int64_t *at = (const int64_t *)(intptr_t)s->cut, me = mt_dim(c, 'I');
     void *const *src = a->src;
-    copy_share(a->dst, (const char *)src[s->root] + at[me], at[me + 1] - at[me], part, parts);
+    struct mt_moved m;
+    mt_moved_init(&m, c);
+    pull(&m, s->root, a->dst, (const char *)src[s->root] + at[me], at[me + 1] - at[me], part, parts);
+    mt_moved_end(&m);
 }
