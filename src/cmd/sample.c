@@ -138,6 +138,7 @@ static mt_status sample(const char *arg, const struct request *q, mt_err *e)
     MT_TRY(find(arg, path, e));
     MT_TRY(mt_ckpt_config(path, &cfg, e));
     cfg.train_micro_batch = 1;
+    cfg.mesh_ep = 1; /* one rank has all experts */
     cfg.device_isa = MT_DEVICE_ISA_AUTO;
     cfg.device_type = MT_DEVICE_TYPE_CPU;
     mt_status st = mt_session_open(&s, &cfg, 1, true, e);

@@ -5,20 +5,23 @@
 #include "cmd/cmd.h"
 #include "train/loop.h"
 
-/* Takes `--fake-ranks N` out of the arguments; *world stays as it is without. */
+enum { MOST_RANKS = 1 << 20 };
+
+/* Takes `--fake-ranks N`, or `=N`, out of the arguments; *world stays as it is without. */
 static mt_status take_ranks(int *argc, char **argv, int *world, mt_err *e)
 {
     int n = 0;
     for (int i = 0; i < *argc; i++) {
         char *end;
-        if (strcmp(argv[i], "--fake-ranks")) {
+        bool joined = !strncmp(argv[i], "--fake-ranks=", 13);
+        if (!joined && strcmp(argv[i], "--fake-ranks")) {
             argv[n++] = argv[i];
             continue;
         }
-        long v = i + 1 < *argc ? strtol(argv[i + 1], &end, 10) : 0;
-        MT_REQUIRE(i + 1 < *argc && !*end && v >= 1 && v <= 1 << 20, e, MT_CONFIG, "--fake-ranks needs a number of ranks, 1 or more");
+        const char *number = joined ? argv[i] + 13 : i + 1 < *argc ? argv[++i] : "";
+        long v = strtol(number, &end, 10);
+        MT_REQUIRE(*number && !*end && v >= 1 && v <= MOST_RANKS, e, MT_CONFIG, "--fake-ranks needs a number of ranks, 1 to %d", MOST_RANKS);
         *world = (int)v;
-        i++;
     }
     *argc = n;
     return MT_OK;

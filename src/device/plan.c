@@ -195,7 +195,7 @@ static void plan_lay(struct planner *p, struct mt_plan_info *info)
                 clash_set(p, b, a);
             }
     place_all(p, info);
-    bound_find(p, info);
+    if (info->want_bound) bound_find(p, info);
     live_find(p, info);
     free(p->clash);
     free(p->by);
@@ -205,7 +205,7 @@ static void plan_lay(struct planner *p, struct mt_plan_info *info)
 
 mt_status mt_plan(struct mt_ledger *g, const struct mt_recording *q, struct mt_plan_info *info, mt_err *e)
 {
-    *info = (struct mt_plan_info){0};
+    *info = (struct mt_plan_info){.want_bound = info->want_bound};
     lay_unshared(g);
     memcpy(info->unshared, g->size, sizeof g->size);
     MT_TRY(race_report(g, q, "planning memory", e));

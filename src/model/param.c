@@ -181,7 +181,8 @@ struct mt_shape mt_shape_of(const mt_config *c)
         .first_dense = c->model_experts ? c->model_first_dense : c->model_layers, .Nc = c->train_loss_chunk,
         .qk_norm = c->model_qk_norm, .attn_bias = c->model_attn_bias, .tied = c->model_tied,
     };
-    int64_t full = s.N * s.K, bounded = (int64_t)ceil(c->moe_buffer_factor * (double)full);
+    /* A rank of an expert group gets N K rows where the load is balanced, those of the whole group where it is not. */
+    int64_t even = s.N * s.K, full = even * c->mesh_ep, bounded = (int64_t)ceil(c->moe_buffer_factor * (double)even);
     bounded = (bounded + MT_ROUND_ROWS - 1) / MT_ROUND_ROWS * MT_ROUND_ROWS;
     s.C = bounded < full ? bounded : full;
     if (s.Nc > s.N) s.Nc = s.N;

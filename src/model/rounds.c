@@ -1,12 +1,19 @@
 #include "model/rounds.h"
 
-#include <string.h>
+#include "base/status.h"
 
 /* Rows for expert e (of all) from all sources. */
 static int64_t rows_of(const struct mt_routing *r, int64_t e)
 {
     int64_t n = 0;
     for (int s = 0; s < r->ep; s++) n += r->counts[s * r->experts + e];
+    return n;
+}
+
+static int64_t rows_of_member(const struct mt_routing *r, int q)
+{
+    int64_t own = r->experts / r->ep, n = 0;
+    for (int64_t e = q * own; e < (q + 1) * own; e++) n += rows_of(r, e);
     return n;
 }
 
@@ -31,6 +38,7 @@ bool mt_round_next(struct mt_round *n, const struct mt_routing *r)
         next.n[q] = round_end(r, q, next.at[q]) - next.at[q];
         any = any || next.n[q] > 0;
     }
+    for (int q = 0; q < r->ep && !any; q++) MT_ASSERT(next.at[q] == rows_of_member(r, q)); /* no row is left behind */
     if (!any) return false;
     next.first = next.at[r->me];
     next.rows = next.n[r->me];

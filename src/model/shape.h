@@ -15,7 +15,7 @@ struct mt_shape {
     int64_t E, K, F;    /* routed experts, experts a token, their width */
     int64_t Fd, Fs;     /* width of dense layers, of the shared expert (0: none) */
     int64_t first_dense;
-    int64_t C;          /* rows of the bounded expert buffers: a multiple of MT_ROUND_ROWS, or N K */
+    int64_t C;          /* rows of the bounded expert buffers: a multiple of MT_ROUND_ROWS, or N K mesh.ep, which is all */
     int64_t Nc;         /* tokens of a loss chunk */
     bool qk_norm, attn_bias, tied;
 };

@@ -1,13 +1,16 @@
 #include "train/loop.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/features.h"
 #include "ckpt/ckpt.h"
@@ -31,6 +34,7 @@ struct run {
     int32_t *staging;             /* prefetched batches: [prefetch][ranks here][4][micro N] */
     int64_t saved;                /* step of the newest checkpoint, -1: none */
     int64_t stop;                 /* end of this process by run.stop_after */
+    int lock;                     /* the run's folder, locked against a second job; -1: not open */
 };
 
 /* ---- signals: blocked in every thread and polled between steps, so no handler and no global is needed ---- */
@@ -65,6 +69,18 @@ static mt_data_options data_options(const mt_config *c, const struct mt_job *job
         .global_batch = c->train_global_batch, .vocab = c->model_vocab, .n_ranks = job->world, .local_ranks = job->n_local, .prefetch = c->data_prefetch,
         .seed = (uint64_t)c->train_seed,
     };
+}
+
+/* Two jobs would write the same checkpoints and metrics. The system drops the lock with the process, however that ends; a
+ * file system without locks does without. */
+static mt_status lock_folder(struct run *r, mt_err *e)
+{
+    const char *dir = r->cfg->run_dir;
+    r->lock = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    MT_REQUIRE(r->lock >= 0, e, MT_IO, "cannot open the folder '%s': %s", dir, strerror(errno));
+    bool taken = flock(r->lock, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK;
+    MT_REQUIRE(!taken, e, MT_IO, "another process trains in '%s': wait for its end, or set another run.dir", dir);
+    return MT_OK;
 }
 
 static mt_status save_config(const mt_config *c, mt_err *e)
@@ -180,6 +196,7 @@ static mt_status open_folder(struct run *r, char resume[MT_CKPT_PATH], mt_err *e
 {
     if (r->job->me != 0) return MT_OK;
     MT_TRY(mt_make_folders(r->cfg->run_dir, e));
+    MT_TRY(lock_folder(r, e));
     return find_resume(r->cfg, resume, e);
 }
 
@@ -209,6 +226,7 @@ static mt_status open_run(struct run *r, mt_err *e)
     MT_TRY(mt_job_agree(r->job, open_folder(r, resume, e), e));
     mt_job_broadcast(r->job, resume, sizeof resume, 0);
     MT_TRY(open_items(r, e));
+    if (asked_to_stop(r)) MT_FAIL(e, MT_PREEMPTED, "stopped before the first step; what was saved before is as it was");
     MT_TRY(mt_job_agree(r->job, initial_state(r, resume, e), e));
     MT_TRY(mt_job_agree(r->job, open_rest(r, e), e));
     if (r->job->me != 0) return MT_OK;
@@ -280,6 +298,23 @@ static mt_status run_step(struct run *r, mt_err *e)
     return st;
 }
 
+/* What the step found is what it should be: equal on all ranks. */
+static mt_status check_step(const struct run *r, mt_err *e)
+{
+    const struct mt_step *t = &r->s.rank[0].step;
+    char newest[64] = "There is no checkpoint";
+    MT_REQUIRE(t->valid > 0, e, MT_DATA,
+               "step %lld: none of its tokens has a successor in its own document, so there is nothing to learn from; use longer documents, or "
+               "a larger train.seq_len or train.global_batch",
+               (long long)t->step + 1);
+    if (t->updated) return MT_OK;
+    if (r->saved >= 0) snprintf(newest, sizeof newest, "The newest checkpoint is of step %lld", (long long)r->saved);
+    MT_FAIL(e, MT_NONFINITE,
+            "step %lld: the loss is %g and the gradient norm %g; the weights were left as they were. %s; a lower optim.lr or a longer "
+            "optim.warmup_steps may help",
+            (long long)t->step + 1, t->loss / (double)t->valid, t->norm, newest);
+}
+
 static mt_status one_step(struct run *r, mt_err *e)
 {
     const mt_config *c = r->cfg;
@@ -289,10 +324,7 @@ static mt_status one_step(struct run *r, mt_err *e)
     MT_TRY(fatal(r, batch_to_arenas(r, &x.data_wait_s, e), e));
     prepare_step(r);
     MT_TRY(fatal(r, run_step(r, e), e));
-    MT_REQUIRE(t->updated, e, MT_NONFINITE,
-               "step %lld: the loss is %g and the gradient norm %g; the weights were left as they were. The newest checkpoint is of step "
-               "%lld; a lower optim.lr or a longer optim.warmup_steps may help",
-               (long long)t->step + 1, t->loss / (double)t->valid, t->norm, (long long)r->saved);
+    MT_TRY(check_step(r, e));
     r->at.step++;
     r->at.tokens += x.step_tokens;
     x.step = r->at.step;
@@ -370,7 +402,7 @@ static mt_status leave(struct run *r, bool early, mt_err *e)
 {
     if (early || r->cfg->ckpt_at_end) {
         save(r);
-        MT_REQUIRE(r->saved == r->at.step, e, MT_CKPT, "the run ends at step %lld and its last checkpoint could not be written (see above)", (long long)r->at.step);
+        MT_REQUIRE(r->saved == r->at.step, e, MT_IO, "the run ends at step %lld and its last checkpoint could not be written (see above)", (long long)r->at.step);
     }
     if (early)
         MT_FAIL(e, MT_PREEMPTED, "stopped after step %lld of %lld; everything is saved, the same command goes on from there", (long long)r->at.step,
@@ -381,6 +413,8 @@ static mt_status leave(struct run *r, bool early, mt_err *e)
 static mt_status loop(struct run *r, mt_err *e)
 {
     const mt_config *c = r->cfg;
+    if (r->at.step >= c->train_steps && r->job->me == 0)
+        mt_say("step %5lld  nothing to do: train.steps is %lld\n", (long long)r->at.step, (long long)c->train_steps);
     while (r->at.step < c->train_steps) {
         MT_TRY(one_step(r, e));
         bool last = r->at.step == c->train_steps;
@@ -400,11 +434,12 @@ static void close_run(struct run *r)
     mt_session_close(&r->s);
     free(r->staging);
     free(r->routed);
+    if (r->lock >= 0) close(r->lock);
 }
 
 mt_status mt_train(const mt_config *cfg, const struct mt_job *job, mt_err *e)
 {
-    struct run r = {.cfg = cfg, .job = job, .world = job->world, .saved = -1, .metrics.fd = -1};
+    struct run r = {.cfg = cfg, .job = job, .world = job->world, .saved = -1, .metrics.fd = -1, .lock = -1};
     mt_status st = open_run(&r, e);
     r.stop = cfg->run_stop_after ? r.at.step + cfg->run_stop_after : -1;
     if (st == MT_OK) st = loop(&r, e);

@@ -110,10 +110,12 @@ static mt_status open_arenas(struct mt_session *s, struct mt_session_rank *r, mt
     return MT_OK;
 }
 
-/* All arenas of the processes here, against what the machine has. */
+/* What the ranks here and their neighbours take, against what the machine has; with each rank come a stack, a queue and
+ * descriptions. */
+enum { RANK_BYTES = 1 << 20 };
 static mt_status check_machine(const struct mt_session *s, mt_err *e)
 {
-    double need = (double)s->n_local * s->job.on_node * (double)(s->plan.peak[MT_DEVICE_ARENA] + s->plan.peak[MT_HOST_ARENA]);
+    double need = (double)s->n_local * s->job.on_node * (double)(s->plan.peak[MT_DEVICE_ARENA] + s->plan.peak[MT_HOST_ARENA] + RANK_BYTES);
     double have = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     MT_REQUIRE(need <= have, e, MT_NOFIT, "%d ranks on this machine need %.1f GiB and it has %.1f GiB", s->n_local * s->job.on_node, need / (1 << 30), have / (1 << 30));
     return MT_OK;
@@ -169,10 +171,13 @@ uint64_t mt_session_hash(const struct mt_session *s, int local)
     return s->inference ? mt_store_hash(&r->model.store) : mt_optim_hash(&r->optim);
 }
 
-static mt_status open_models(struct mt_session *s, mt_err *e)
+static mt_status open_first_model(struct mt_session *s, mt_err *e)
 {
     mt_ledger_init(&s->ledger, s->target->align);
-    MT_TRY(open_model(s, s->first, &s->ledger, e));
+    return open_model(s, s->first, &s->ledger, e);
+}
+static mt_status open_other_models(struct mt_session *s, mt_err *e)
+{
     for (int i = s->first + 1; i < s->first + s->n_local; i++) {
         struct mt_ledger g;
         mt_ledger_init(&g, s->target->align);
@@ -239,11 +244,12 @@ static mt_status open_local(struct mt_session *s, mt_err *e)
     s->rank = calloc((size_t)s->n_local, sizeof *s->rank);
     s->args = calloc((size_t)s->n_local, sizeof *s->args);
     MT_REQUIRE(s->rank && s->args, e, MT_IO, "no memory for %d ranks", s->n_local);
-    MT_TRY(open_models(s, e));
+    MT_TRY(open_first_model(s, e));
     MT_TRY(lay_out(s, e));
     MT_TRY(check_limit(s, MT_DEVICE_ARENA, cfg->device_memory, "device.memory", e));
     MT_TRY(check_limit(s, MT_HOST_ARENA, cfg->host_memory, "host.memory", e));
     MT_TRY(check_machine(s, e));
+    MT_TRY(open_other_models(s, e));
     for (int i = 0; i < s->n_local; i++) {
         MT_TRY(open_rank(s, i, e));
         s->args[i] = &s->rank[i].step;

@@ -61,7 +61,7 @@ static void cuts(struct fixture *f, int id, int n)
 {
     for (int i = 0; i < n; i++)
         f->at[id][i + 1] = f->at[id][i] + (i == 1 ? 0 : 4 * (int64_t)(hash((uint64_t)(i + id * 77)) % 200));
-    f->cut[id] = (struct mt_cut){n, f->at[id]};
+    f->cut[id] = (struct mt_cut){.n = n, .at = f->at[id]};
 }
 
 static void fixture_open(struct fixture *f)

@@ -64,7 +64,7 @@ static uint64_t run_bits(struct toy *t, struct mt_exec_options o, int steps)
 }
 static void toy_planned(struct toy *t, int world)
 {
-    struct mt_plan_info info;
+    struct mt_plan_info info = {.want_bound = true};
     mt_err e = {0};
     toy_init(t, world);
     struct mt_recording q = toy_record(t, 2, -1);

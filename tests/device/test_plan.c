@@ -32,7 +32,7 @@ static void bench_release(struct bench *x)
 }
 static mt_status bench_plan(struct bench *x, mt_err *e)
 {
-    struct mt_plan_info info;
+    struct mt_plan_info info = {.want_bound = true};
     *e = (mt_err){0};
     return mt_plan(&x->g, &x->q, &info, e);
 }
@@ -196,7 +196,7 @@ TEST(random_records_get_clean_layouts)
             }
             used[i][stream] = mt_event_record(s);
         }
-        struct mt_plan_info info;
+        struct mt_plan_info info = {.want_bound = true};
         mt_err e = {0};
         CHECK_INT(mt_plan(&g, &q, &info, &e), MT_OK);
         if (e.code) printf("%s\n", e.msg);
@@ -216,7 +216,7 @@ TEST(one_round_is_no_plan_for_two)
 {
     struct toy t;
     mt_err e = {0};
-    struct mt_plan_info one, two;
+    struct mt_plan_info one = {.want_bound = true}, two = {.want_bound = true};
     toy_init(&t, 4);
     struct mt_recording q[7];
     for (int r = 0; r < 7; r++) q[r] = toy_record(&t, r, -1); /* 0: as the run */
@@ -237,7 +237,7 @@ TEST(peak_of_the_small_step)
 {
     struct toy t;
     mt_err e = {0};
-    struct mt_plan_info info, again;
+    struct mt_plan_info info = {.want_bound = true}, again = {.want_bound = true};
     toy_init(&t, 4);
     struct mt_recording q = toy_record(&t, 2, -1);
     CHECK_INT(mt_plan(&t.g, &q, &info, &e), MT_OK);
@@ -258,7 +258,7 @@ TEST(every_missing_wait_is_classified)
 {
     struct toy t;
     mt_err e = {0};
-    struct mt_plan_info info, without;
+    struct mt_plan_info info = {.want_bound = true}, without = {.want_bound = true};
     struct mt_race race;
     toy_init(&t, 4);
     struct mt_recording q = toy_record(&t, 2, -1);
@@ -315,7 +315,7 @@ TEST(large_records_plan_quickly)
     struct mt_ledger g;
     struct mt_ctx c;
     struct mt_recording q = {0};
-    struct mt_plan_info info;
+    struct mt_plan_info info = {.want_bound = true};
     mt_err e = {0};
     mt_ledger_init(&g, 64);
     for (int i = 0; i < ROWS; i++)

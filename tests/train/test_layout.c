@@ -183,6 +183,16 @@ TEST(expert_parallel)
     free(one.values);
 }
 
+/* A rank sends fewer rows than a round may be cut at, and one expert gets most of them. */
+TEST(rows_fewer_than_a_cut)
+{
+    struct outcome one = {0};
+    run((const char *const[]){MOE, "model.top_k=1", NULL}, 1, &one);
+    const char *const few[] = {MOE, "model.top_k=1", "mesh.ep=4", NULL};
+    compare(few, few, 4, &one, 1e-6);
+    free(one.values);
+}
+
 TEST(eight_ranks)
 {
     struct outcome one = {0};
@@ -228,6 +238,7 @@ TEST(muon_exchange)
 int main(void)
 {
     RUN(eight_ranks);
+    RUN(rows_fewer_than_a_cut);
     if (BRIEF) return DONE();
     RUN(schedules);
     RUN(muon_exchange);

@@ -152,7 +152,7 @@ static void print_sites(const struct site *site, int n)
 static void check_throttles(const struct finder *f, const bool *throttle)
 {
     struct mt_ledger g = unshared_of(f->shared);
-    struct mt_plan_info with, without;
+    struct mt_plan_info with = {.want_bound = true}, without = {.want_bound = true};
     mt_err e = {0};
     CHECK_INT(mt_plan(&g, &f->q, &with, &e), MT_OK);
     for (int64_t i = 0; i < f->q.n; i++)
@@ -222,7 +222,7 @@ TEST(a_plan_of_one_round_is_refused_for_two)
 {
     struct training t;
     struct mt_recording one, two;
-    struct mt_plan_info info;
+    struct mt_plan_info info = {.want_bound = true};
     mt_err e = {0};
     if (!training_open(&t, TRAINING_BASE TRAINING_MOE "moe.buffer_factor=0.5 model.expert_ffn=96 ")) return;
     CHECK(mt_session_record(&t.s, 1, &one, &e) == MT_OK && mt_session_record(&t.s, 2, &two, &e) == MT_OK);
