@@ -20,6 +20,7 @@ struct mt_model_options {
     mt_dtype dtype;
     int64_t micro_batches;
     struct mt_mesh mesh;
+    struct mt_formats formats;
     int rank;
 };
 

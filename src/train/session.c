@@ -137,6 +137,7 @@ static struct mt_model_options model_options(const struct mt_session *s, int ran
         .eps = c->model_norm_eps, .theta = c->model_rope_theta, .route_scale = c->model_route_scale, .init_std = c->model_init_std,
         .score = c->model_score, .route_norm = c->model_route_norm, .inference = s->inference, .dtype = c->train_dtype,
         .mesh = s->mesh, .rank = rank,
+        .formats = {.reduce = c->wire_reduce, .fp8_experts = c->wire_gather_experts == MT_GATHER_FP8, .fp8_dense = c->wire_gather_dense == MT_GATHER_FP8},
         .micro_batches = s->inference ? 1 : c->train_global_batch / (c->train_micro_batch * s->world),
     };
 }
