@@ -33,13 +33,15 @@
 #define MT_CHOICES_micro_order(C) C(MT_MICRO_ORDER_BATCH, "batch") C(MT_MICRO_ORDER_LAYER, "layer")
 #define MT_CHOICES_resume(C) \
     C(MT_RESUME_AUTO, "auto") C(MT_RESUME_NEVER, "never") C(MT_RESUME_REQUIRED, "required")
+#define MT_CHOICES_gather(C) \
+    C(MT_GATHER_AUTO, "auto") C(MT_GATHER_F32, "f32") C(MT_GATHER_BF16, "bf16") C(MT_GATHER_FP8, "fp8")
 /* Of base/dtype.h's element types, those one may train in: mt_dtype is the option's type. */
 #define MT_CHOICES_dtype(C) C(MT_F32, "f32") C(MT_BF16, "bf16")
 
 /* The sets whose enum is defined here. */
 #define MT_CHOICE_SETS(S) \
     S(score)              \
-    S(optimizer) S(decay) S(coefficients) S(muon_scale) S(muon_dense) S(data_mode) S(device_type) S(device_isa) S(micro_order) S(resume)
+    S(optimizer) S(decay) S(coefficients) S(muon_scale) S(muon_dense) S(data_mode) S(device_type) S(device_isa) S(micro_order) S(resume) S(gather)
 
 #define MT_CHOICE_ENUMERATOR(name, text) name,
 #define MT_CHOICE_ENUM(set) \

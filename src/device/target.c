@@ -39,6 +39,11 @@ int64_t mt_packed_bytes(const struct mt_target *t, mt_dtype d, enum mt_format f,
     return round_up(outputs, t->panel) * round_up(inputs, k) * mt_dtype_bytes(d);
 }
 
+struct mt_fp8_form mt_fp8_form(const struct mt_target *t, mt_dtype d, int64_t o, int64_t i)
+{
+    return mt_fp8_form_of(round_up(o, t->panel), round_up(i, d == MT_F32 ? t->k_align_f32 : t->k_align_bf16));
+}
+
 mt_view mt_packed_view(const struct mt_target *t, int32_t row, mt_dtype d, enum mt_format f, int64_t off,
                        int64_t o, int64_t i)
 {

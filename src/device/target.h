@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "device/cpu/isa.h"
+#include "device/fp8_form.h"
 #include "device/view.h"
 
 struct mt_target {
@@ -24,6 +25,8 @@ const struct mt_target *mt_target_cuda(void);
 /* Bytes of a [o, i] weight in either packed form; both are o padded to whole panels times i padded to k_align in the NT
  * form, i padded to whole panels times o padded to k_align in the NN form. */
 int64_t mt_packed_bytes(const struct mt_target *t, mt_dtype d, enum mt_format f, int64_t o, int64_t i);
+/* The same weight, packed NT, as fp8 on the wire. */
+struct mt_fp8_form mt_fp8_form(const struct mt_target *t, mt_dtype d, int64_t o, int64_t i);
 /* A packed view at byte off of a row. */
 mt_view mt_packed_view(const struct mt_target *t, int32_t row, mt_dtype d, enum mt_format f, int64_t off, int64_t o, int64_t i);
 #endif

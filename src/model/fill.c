@@ -36,15 +36,29 @@ void mt_model_fill(struct mt_rank *r, uint64_t seed)
 
 void mt_model_tables(struct mt_rank *r) { mt_rope_table(&r->ctx->stream[MT_COMPUTE], r->m->rope, r->m->opt.theta); }
 
+static void pack_matrix(struct mt_stream *s, const struct mt_store *st, int i)
+{
+    const struct mt_bucket *b = &st->bucket[st->matrix[i].bucket];
+    mt_view master, work;
+    if (!mt_store_local_work(st, i, &master, &work)) return;
+    if (st->matrix[i].form == MT_FORM_PACKED) mt_weight_pack(s, work, master);
+    else mt_weight_cast(s, work, master);
+    if (!b->fp8) return;
+    mt_fp8_pack(s, mt_store_local_wire(st, i), work);
+    /* A group of one reads its shard, and must read what others would have gathered. */
+    if (b->members == 1) mt_fp8_unpack(s, work, mt_store_local_wire(st, i));
+}
+
 void mt_model_pack(struct mt_rank *r)
 {
     const struct mt_store *st = &r->m->store;
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
-    for (int i = 0; i < st->n_matrices; i++) {
-        mt_view master, work;
-        if (!mt_store_local_work(st, i, &master, &work)) continue;
-        if (st->matrix[i].form == MT_FORM_PACKED) mt_weight_pack(s, work, master);
-        else mt_weight_cast(s, work, master);
+    for (int i = 0; i < st->n_buckets; i++) {
+        mt_view passing = st->bucket[i].elements ? mt_store_passing(st, i) : MT_NONE;
+        if (mt_view_given(passing)) mt_fresh(s, passing);
+        for (int k = 0; k < st->n_matrices; k++)
+            if (st->matrix[k].bucket == i) pack_matrix(s, st, k);
+        if (mt_view_given(passing)) mt_keep(s, passing);
     }
 }
 

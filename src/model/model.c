@@ -146,6 +146,7 @@ mt_status mt_model_init(struct mt_model *m, const struct mt_shape *shape, const 
 {
     *m = (struct mt_model){.shape = *shape, .opt = *opt};
     mt_store_init(&m->store, opt->dtype, target, &opt->mesh, opt->rank);
+    m->store.formats = opt->formats;
     mt_params_declare(&m->store, shape, opt->init_std);
     if (assign) MT_TRY(assign(&m->store, arg, e));
     mark_kept(m);

@@ -22,6 +22,7 @@ struct mt_model_options {
     int64_t span;             /* micro-batches that go through a block together: 1, or all of them */
     int64_t prefetch, keep_last, prefetch_memory; /* see the options shard.* */
     struct mt_mesh mesh;
+    struct mt_formats formats;
     int rank;
 };
 

@@ -28,10 +28,24 @@ static bool moves(const struct mt_store *s, int unit, enum mt_pass pass)
     return gathered(s, unit, pass) || (pass == MT_BACKWARD && turns(s, unit));
 }
 
+/* What arrives as fp8 is put into the working form here. */
+static void gather_fp8(struct mt_stream *s, const struct mt_store *st, int i, enum mt_pass pass)
+{
+    const struct mt_bucket *b = &st->bucket[i];
+    mt_gather_cut(s, mt_store_wire_full(st, i), mt_store_wire_piece(st, i), b->group, b->wire_cut);
+    mt_fresh(s, mt_store_full(st, i, pass));
+    for (int k = 0; k < st->n_matrices; k++)
+        if (st->matrix[k].bucket == i) mt_fp8_unpack(s, mt_store_work(st, k, pass), mt_store_wire(st, k));
+}
+
 static void gather_bucket(struct mt_stream *s, const struct mt_store *st, int i, enum mt_pass pass)
 {
     const struct mt_bucket *b = &st->bucket[i];
     bool work = b->work_bytes > 0;
+    if (b->fp8) {
+        gather_fp8(s, st, i, pass);
+        return;
+    }
     mt_gather_cut(s, mt_store_full(st, i, pass), work ? mt_store_work_piece(st, i) : mt_store_piece_bytes(st, i, MT_STATE_MASTER), b->group,
                   work ? b->work_cut : b->master_cut);
 }
@@ -70,7 +84,7 @@ void mt_grads_open(struct mt_rank *r, int unit, mt_event after)
     for (int i = 0; i < n; i++) mt_fill0(s, mt_store_full_grad(st, b[i]));
 }
 
-/* Reduce-scatter: the pieces are moved, then summed in the order of the members, in f32. */
+/* Reduce-scatter: the pieces are moved, in the type of the wire, then summed in the order of the members, in f32. */
 void mt_grads_reduce(struct mt_rank *r, int unit)
 {
     const struct mt_store *st = &r->m->store;
@@ -81,7 +95,12 @@ void mt_grads_reduce(struct mt_rank *r, int unit)
     mt_lease_use(s, &r->grads[unit]);
     for (int i = 0; i < n; i++) {
         const struct mt_bucket *k = &st->bucket[b[i]];
-        mt_scatter_cut(s, mt_store_staging_bytes(st, b[i]), mt_store_full_grad(st, b[i]), k->group, k->master_cut, 4 * k->piece);
+        mt_view grad = mt_store_full_grad(st, b[i]);
+        if (k->grad_wire != MT_F32) {
+            mt_grad_cast(s, mt_store_grad_wire(st, b[i]), grad);
+            grad = mt_store_grad_wire(st, b[i]);
+        }
+        mt_scatter_cut(s, mt_store_staging_bytes(st, b[i]), grad, k->group, k->grad_cut, mt_dtype_bytes(k->grad_wire) * k->piece);
         mt_view mine = mt_store_piece(st, b[i], MT_STATE_GRAD);
         if (mt_view_given(mine)) mt_sum_pieces(s, mine, mt_store_staging(st, b[i]));
     }

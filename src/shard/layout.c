@@ -13,8 +13,19 @@ static int64_t work_bytes(const struct mt_store *s, const struct mt_matrix *m)
     return (m->rows * width(m) * mt_dtype_bytes(s->dtype) + a - 1) / a * a;
 }
 
+/* Blocks' matrices may travel as fp8; the embedding and the head, which the loss feels most, do not. */
+static bool as_fp8(const struct mt_store *s, int bucket)
+{
+    const struct mt_unit *u = &s->unit[s->bucket[bucket].unit];
+    return bucket == u->dense_bucket && (u->experts ? s->formats.fp8_experts : s->formats.fp8_dense && u->layer >= 0);
+}
+
 static void offsets(struct mt_store *s)
 {
+    for (int i = 0; i < s->n_buckets; i++) {
+        s->bucket[i].fp8 = as_fp8(s, i);
+        s->bucket[i].grad_wire = i == s->unit[s->bucket[i].unit].dense_bucket ? s->formats.reduce : MT_F32;
+    }
     for (int i = 0; i < s->n_matrices; i++) {
         struct mt_matrix *m = &s->matrix[i];
         struct mt_bucket *b = &s->bucket[m->bucket];
@@ -23,26 +34,39 @@ static void offsets(struct mt_store *s)
         if (m->form == MT_FORM_F32) continue;
         m->work_off = b->work_bytes;
         b->work_bytes += work_bytes(s, m);
+        if (!b->fp8) continue;
+        MT_ASSERT(m->form == MT_FORM_PACKED);
+        m->wire_off = b->wire_bytes;
+        b->wire_bytes += mt_fp8_form(s->target, s->dtype, m->rows, m->cols).bytes;
     }
     for (int i = 0; i < s->n_tensors; i++)
         if (s->tensor[i].optimizer == MT_ADAMW) s->bucket[s->matrix[s->tensor[i].matrix].bucket].adamw = true;
 }
 
 /* ---- cuts ---- */
-/* The cut of a dense bucket nearest below `want` elements: at a panel, a row, or an element of a vector. */
-static void cut_at(const struct mt_store *s, int bucket, int64_t want, int64_t *elements, int64_t *bytes)
+/* Rows at whose multiples a matrix may be cut: an fp8 tile has one owner. */
+static int64_t cut_step(const struct mt_store *s, const struct mt_matrix *m)
+{
+    return s->bucket[m->bucket].fp8 ? MT_FP8_TILE : m->form == MT_FORM_PACKED ? s->target->panel : 1;
+}
+/* The cut of a dense bucket nearest below `want` elements: at a band, a panel, a row, or an element of a vector; also in bytes
+ * of the working copy and of its fp8 form. */
+static void cut_at(const struct mt_store *s, int bucket, int64_t want, int64_t *elements, int64_t *bytes, int64_t *wire)
 {
     const struct mt_bucket *b = &s->bucket[bucket];
-    *elements = *bytes = 0;
+    *elements = *bytes = *wire = 0;
     for (int i = 0; i < s->n_matrices; i++) {
         const struct mt_matrix *m = &s->matrix[i];
         if (m->bucket != bucket || want < m->off) continue;
-        int64_t step = m->form == MT_FORM_PACKED ? s->target->panel : 1, row = (want - m->off) / width(m) / step * step;
+        int64_t step = cut_step(s, m), row = (want - m->off) / width(m) / step * step;
         if (row >= m->rows) row = m->rows;
         *elements = m->off + row * width(m);
         *bytes = row == m->rows ? m->work_off + work_bytes(s, m)
                  : m->form == MT_FORM_PACKED ? m->work_off + row * (mt_packed_bytes(s->target, s->dtype, MT_PACKED_NT, step, m->cols) / step)
                                              : m->work_off + row * width(m) * mt_dtype_bytes(s->dtype);
+        if (!b->fp8) continue;
+        struct mt_fp8_form f = mt_fp8_form(s->target, s->dtype, m->rows, m->cols);
+        *wire = m->wire_off + (row == m->rows ? f.bytes : row / MT_FP8_TILE * f.band_bytes);
     }
     if (!b->work_bytes) *bytes = 4 * *elements;
 }
@@ -55,34 +79,60 @@ static int64_t expert_edge(const struct mt_store *s, const struct mt_bucket *b, 
     return (turn + k) * b->n / b->members - turn * b->n / b->members;
 }
 
+static int64_t largest(const int64_t *edge, int64_t n)
+{
+    int64_t most = 0;
+    for (int64_t k = 0; k < n; k++)
+        if (edge[k + 1] - edge[k] > most) most = edge[k + 1] - edge[k];
+    return most;
+}
+/* edge: in elements of `size` bytes. */
+static int add_cut(struct mt_store *s, int64_t n, const int64_t *edge, int64_t size)
+{
+    int64_t *bytes = malloc((size_t)(n + 1) * sizeof *bytes);
+    MT_ASSERT(bytes);
+    for (int64_t k = 0; k <= n; k++) bytes[k] = size * edge[k];
+    int cut = mt_store_add_cut(s, n, bytes);
+    free(bytes);
+    return cut;
+}
+
+/* What a cut of working copies holds besides padding: its elements. */
+static void content(struct mt_store *s, const struct mt_bucket *b)
+{
+    int64_t *bytes = calloc((size_t)b->members + 1, sizeof *bytes);
+    MT_ASSERT(bytes);
+    for (int k = 0; k <= b->members; k++) bytes[k] = mt_dtype_bytes(s->dtype) * b->edge[k];
+    mt_store_cut_content(s, b->work_cut, bytes);
+    free(bytes);
+}
+
 static void cut_bucket(struct mt_store *s, int i)
 {
     struct mt_bucket *b = &s->bucket[i];
     int64_t n = b->members, unit_bytes = b->work_bytes ? b->work_bytes : 4 * b->elements;
     b->edge = calloc((size_t)n + 1, sizeof *b->edge);
     b->work_edge = calloc((size_t)n + 1, sizeof *b->work_edge);
-    int64_t *bytes = calloc((size_t)n + 1, sizeof *bytes);
-    MT_ASSERT(b->edge && b->work_edge && bytes);
+    b->wire_edge = calloc((size_t)n + 1, sizeof *b->wire_edge);
+    MT_ASSERT(b->edge && b->work_edge && b->wire_edge);
     for (int64_t k = 1; k <= n; k++) {
         if (s->unit[b->unit].experts) {
             int64_t experts = expert_edge(s, b, k);
             b->edge[k] = experts * b->elements;
             b->work_edge[k] = experts * unit_bytes;
-        } else if (k < n) cut_at(s, i, b->elements * k / n, &b->edge[k], &b->work_edge[k]);
-        else b->edge[k] = b->elements, b->work_edge[k] = unit_bytes;
-        bytes[k] = 4 * b->edge[k];
-        if (b->edge[k] - b->edge[k - 1] > b->piece) b->piece = b->edge[k] - b->edge[k - 1];
-        if (b->work_edge[k] - b->work_edge[k - 1] > b->work_piece) b->work_piece = b->work_edge[k] - b->work_edge[k - 1];
+            b->wire_edge[k] = experts * b->wire_bytes;
+        } else if (k < n) cut_at(s, i, b->elements * k / n, &b->edge[k], &b->work_edge[k], &b->wire_edge[k]);
+        else b->edge[k] = b->elements, b->work_edge[k] = unit_bytes, b->wire_edge[k] = b->wire_bytes;
     }
-    if (n > 1) {
-        b->master_cut = mt_store_add_cut(s, n, bytes);
-        b->work_cut = mt_store_add_cut(s, n, b->work_edge);
-        if (b->work_bytes) {
-            for (int64_t k = 0; k <= n; k++) bytes[k] = mt_dtype_bytes(s->dtype) * b->edge[k];
-            mt_store_cut_content(s, b->work_cut, bytes);
-        }
-    }
-    free(bytes);
+    b->piece = largest(b->edge, n);
+    b->work_piece = largest(b->work_edge, n);
+    b->wire_piece = largest(b->wire_edge, n);
+    if (n == 1) return;
+    b->master_cut = add_cut(s, n, b->edge, 4);
+    b->work_cut = add_cut(s, n, b->work_edge, 1);
+    if (b->work_bytes) content(s, b);
+    b->grad_cut = b->grad_wire == MT_F32 ? b->master_cut : add_cut(s, n, b->edge, mt_dtype_bytes(b->grad_wire));
+    if (b->fp8) b->wire_cut = add_cut(s, n, b->wire_edge, 1);
 }
 
 /* ---- rows ---- */
@@ -104,7 +154,10 @@ static void state_rows(struct mt_store *s, int i, struct mt_ledger *g, bool infe
         bool keep = (!inference || w == MT_STATE_MASTER) && (w != MT_STATE_V || b->adamw);
         b->row[w] = keep ? mt_row_add(g, MT_DEVICE_ARENA, class_of[w], 4 * b->piece, "%s.%s", what[w], name) : -1;
     }
-    if (b->work_bytes) b->work_row = mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_WEIGHT, b->work_piece, "work.%s", name);
+    /* Of the working copy and its fp8 form one is kept from step to step: what operations read, or what the others gather. */
+    bool shard = b->members > 1;
+    if (b->work_bytes) b->work_row = mt_row_add(g, MT_DEVICE_ARENA, b->fp8 && shard ? MT_ROW_OPTIM : MT_ROW_WEIGHT, b->work_piece, "work.%s", name);
+    if (b->fp8) b->wire_row = mt_row_add(g, MT_DEVICE_ARENA, shard ? MT_ROW_WEIGHT : MT_ROW_OPTIM, b->wire_piece, "fp8.%s", name);
 }
 
 static void collective_rows(struct mt_store *s, int i, struct mt_ledger *g, bool inference)
@@ -114,10 +167,13 @@ static void collective_rows(struct mt_store *s, int i, struct mt_ledger *g, bool
     int64_t bytes = b->work_bytes ? b->n * b->work_bytes : 4 * b->n * b->elements;
     bucket_name(s, i, name);
     b->full_row[MT_FORWARD] = mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_GATHERED, bytes, "full.f.%s", name);
+    if (b->fp8) b->wire_full_row = mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_GATHERED, b->n * b->wire_bytes, "fp8.full.%s", name);
     if (inference) return;
     b->full_row[MT_BACKWARD] = s->unit[b->unit].kept ? b->full_row[MT_FORWARD] : mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_GATHERED, bytes, "full.b.%s", name);
     b->grad_row = mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_STAGING, 4 * b->n * b->elements, "grad.full.%s", name);
-    b->staging_row = mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_STAGING, 4 * b->members * b->piece, "stage.%s", name);
+    int64_t el = mt_dtype_bytes(b->grad_wire);
+    if (b->grad_wire != MT_F32) b->grad_wire_row = mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_STAGING, el * b->n * b->elements, "grad.wire.%s", name);
+    b->staging_row = mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_STAGING, el * b->members * b->piece, "stage.%s", name);
 }
 
 void mt_store_layout(struct mt_store *s, struct mt_ledger *g, bool inference)

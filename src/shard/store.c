@@ -15,6 +15,7 @@ void mt_store_release(struct mt_store *s)
     for (int i = 0; i < s->n_buckets; i++) {
         free(s->bucket[i].edge);
         free(s->bucket[i].work_edge);
+        free(s->bucket[i].wire_edge);
     }
     for (int i = 0; i < s->n_cuts; i++) {
         free(s->cut[i].at);
@@ -43,7 +44,8 @@ static void add_bucket(struct mt_store *s, int64_t n_experts)
     struct mt_place p = mt_mesh_place(&s->mesh, group, s->rank);
     s->bucket = grown(s->bucket, s->n_buckets, &s->cap_buckets, sizeof *s->bucket);
     s->bucket[s->n_buckets++] = (struct mt_bucket){.unit = s->n_units, .n = n_experts ? n_experts : 1, .group = group, .members = p.n, .me = p.me,
-        .master_cut = -1, .work_cut = -1, .work_row = -1, .full_row = {-1, -1}, .grad_row = -1, .staging_row = -1};
+        .master_cut = -1, .work_cut = -1, .work_row = -1, .full_row = {-1, -1}, .grad_row = -1, .staging_row = -1,
+        .grad_cut = -1, .grad_wire_row = -1, .wire_cut = -1, .wire_row = -1, .wire_full_row = -1};
 }
 
 int mt_store_add_unit(struct mt_store *s, int layer, int64_t n_experts)
@@ -190,7 +192,57 @@ bool mt_store_local_work(const struct mt_store *s, int matrix, mt_view *master, 
     return true;
 }
 
+static int64_t wire_bytes(const struct mt_store *s, int64_t rows, int64_t cols) { return mt_fp8_form(s->target, s->dtype, rows, cols).bytes; }
+static mt_view wire_view(const struct mt_store *s, const struct mt_matrix *m, int32_t row, int64_t off, int64_t parts, int64_t bytes)
+{
+    const struct mt_bucket *b = &s->bucket[m->bucket];
+    if (!s->unit[m->unit].experts) return mt_view_of(row, MT_U8, off, bytes, 0, 0);
+    mt_view v = mt_view_of(row, MT_U8, off, parts, bytes, 0);
+    v.ld = b->wire_bytes;
+    v.bytes = (parts - 1) * v.ld + bytes;
+    return v;
+}
+
+mt_view mt_store_local_wire(const struct mt_store *s, int matrix)
+{
+    const struct mt_matrix *m = &s->matrix[matrix];
+    const struct mt_bucket *b = &s->bucket[m->bucket];
+    struct mt_local l = local_rows(s, m, 0, m->rows);
+    if (!l.parts || !b->fp8) return MT_NONE;
+    MT_ASSERT(l.row0 % MT_FP8_TILE == 0);
+    int64_t off = l.part0 * b->wire_bytes + m->wire_off + l.row0 / MT_FP8_TILE * mt_fp8_form(s->target, s->dtype, m->rows, m->cols).band_bytes;
+    return wire_view(s, m, b->wire_row, off - b->wire_edge[b->me], l.parts, wire_bytes(s, l.rows, m->cols));
+}
+mt_view mt_store_wire(const struct mt_store *s, int matrix)
+{
+    const struct mt_matrix *m = &s->matrix[matrix];
+    const struct mt_bucket *b = &s->bucket[m->bucket];
+    return wire_view(s, m, b->wire_full_row, m->wire_off, b->n, wire_bytes(s, m->rows, m->cols));
+}
+
 /* ---- buffers of collectives ---- */
+mt_view mt_store_passing(const struct mt_store *s, int bucket)
+{
+    const struct mt_bucket *b = &s->bucket[bucket];
+    if (!b->fp8) return MT_NONE;
+    return b->members > 1 ? mt_view_of(b->work_row, MT_U8, 0, b->work_piece, 0, 0) : mt_view_of(b->wire_row, MT_U8, 0, b->wire_piece, 0, 0);
+}
+mt_view mt_store_wire_piece(const struct mt_store *s, int bucket)
+{
+    const struct mt_bucket *b = &s->bucket[bucket];
+    return mt_view_of(b->wire_row, MT_U8, 0, b->wire_edge[b->me + 1] - b->wire_edge[b->me], 0, 0);
+}
+mt_view mt_store_wire_full(const struct mt_store *s, int bucket)
+{
+    const struct mt_bucket *b = &s->bucket[bucket];
+    return mt_view_of(b->wire_full_row, MT_U8, 0, b->n * b->wire_bytes, 0, 0);
+}
+mt_view mt_store_grad_wire(const struct mt_store *s, int bucket)
+{
+    const struct mt_bucket *b = &s->bucket[bucket];
+    return mt_view_of(b->grad_wire_row, b->grad_wire, 0, b->n * b->elements, 0, 0);
+}
+
 mt_view mt_store_piece(const struct mt_store *s, int bucket, enum mt_state what)
 {
     const struct mt_bucket *b = &s->bucket[bucket];
@@ -220,14 +272,14 @@ mt_view mt_store_full_grad(const struct mt_store *s, int bucket)
 mt_view mt_store_staging_bytes(const struct mt_store *s, int bucket)
 {
     const struct mt_bucket *b = &s->bucket[bucket];
-    return mt_view_of(b->staging_row, MT_U8, 0, 4 * b->members * b->piece, 0, 0);
+    return mt_view_of(b->staging_row, MT_U8, 0, mt_dtype_bytes(b->grad_wire) * b->members * b->piece, 0, 0);
 }
 mt_view mt_store_staging(const struct mt_store *s, int bucket)
 {
     const struct mt_bucket *b = &s->bucket[bucket];
     int64_t mine = b->edge[b->me + 1] - b->edge[b->me];
-    mt_view v = mt_view_of(b->staging_row, MT_F32, 0, b->members, mine, 0);
+    mt_view v = mt_view_of(b->staging_row, b->grad_wire, 0, b->members, mine, 0);
     v.ld = b->piece;
-    v.bytes = 4 * ((b->members - 1) * b->piece + mine);
+    v.bytes = mt_dtype_bytes(b->grad_wire) * ((b->members - 1) * b->piece + mine);
     return v;
 }

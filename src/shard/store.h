@@ -11,7 +11,12 @@
  *
  * A bucket is cut over its group: dense ones flat, at panels, rows or elements, over the ranks of a replica; experts at whole
  * experts over the ranks of their slot, and where those do not divide, the larger pieces go round from layer to layer. A
- * group of one has no gathered copy: operations read the shard itself. */
+ * group of one has no gathered copy: operations read the shard itself.
+ *
+ * What travels may be narrower. Gradients of a bucket with a working copy may be cast to bf16 before they are scattered. A
+ * bucket of packed matrices may be gathered as fp8 (device/fp8_form.h): this rank's piece is then kept in that form, made from
+ * the working copy whenever the masters have changed, and every rank turns what it has gathered back into the working form.
+ * A group of one does the same to its only piece, so that the weights are the same over any number of ranks. */
 #ifndef MT_SHARD_STORE_H
 #define MT_SHARD_STORE_H
 #include <stdint.h>
@@ -27,6 +32,11 @@ enum mt_form { MT_FORM_PACKED, MT_FORM_ROWS, MT_FORM_F32 };
 enum mt_state { MT_STATE_MASTER, MT_STATE_GRAD, MT_STATE_M, MT_STATE_V, MT_N_STATES };
 enum mt_pass { MT_FORWARD, MT_BACKWARD, MT_N_PASSES };
 
+/* What travels between ranks. */
+struct mt_formats {
+    mt_dtype reduce;              /* of gradients with a working copy: MT_F32 or MT_BF16 */
+    bool fp8_experts, fp8_dense;  /* gathers of experts; of the packed matrices of blocks */
+};
 struct mt_bucket {
     int unit;
     int64_t n;                  /* experts stacked in it, of this rank's slot; 1 for dense buckets */
@@ -41,13 +51,22 @@ struct mt_bucket {
     int64_t piece, work_piece;  /* elements and bytes of the largest piece: what rows are sized for */
     int32_t row[MT_N_STATES], work_row;
     int32_t full_row[MT_N_PASSES], grad_row, staging_row; /* gathered weights, whole gradients, pieces to be summed; -1 */
+    mt_dtype grad_wire;         /* of what is scattered; not f32: through grad_wire_row, cut by grad_cut */
+    int grad_cut;
+    int32_t grad_wire_row;
+    bool fp8;                   /* gathered as fp8; the working copy is then kept only by a group of one */
+    int64_t wire_bytes;         /* fp8 form of one part; 0: gathered as it is */
+    int64_t *wire_edge;         /* [members + 1] bytes of it, as work_edge; owned */
+    int wire_cut;
+    int64_t wire_piece;         /* the largest */
+    int32_t wire_row, wire_full_row; /* this rank's piece in that form; everybody's */
 };
 struct mt_matrix {
     int unit, bucket, kind;     /* kind, layer: the model's */
     int layer;
     enum mt_form form;
     int64_t rows, cols;         /* cols 0: a vector */
-    int64_t off, work_off;      /* within one part: elements of the masters, bytes of the working copy */
+    int64_t off, work_off, wire_off; /* within one part: elements of the masters, bytes of the working copy, of its fp8 form */
     int32_t turned_row;         /* a packed matrix in NN form, for backward; -1: none */
 };
 enum mt_optimizer { MT_ADAMW, MT_MUON, MT_FROZEN };
@@ -64,6 +83,7 @@ struct mt_unit {
 };
 struct mt_store {
     mt_dtype dtype;             /* of working copies */
+    struct mt_formats formats;  /* set before mt_store_layout; zero: f32 gradients, gathers of the working copy */
     const struct mt_target *target;
     struct mt_mesh mesh;
     int rank;
@@ -106,13 +126,24 @@ mt_view mt_store_local_state(const struct mt_store *s, int tensor, enum mt_state
  * [rows, cols]. False if nothing of it is here or the master is the working copy. */
 bool mt_store_local_work(const struct mt_store *s, int matrix, mt_view *master, mt_view *work);
 
+/* fp8 buckets: this rank's piece of a matrix, [parts, bytes] or [bytes] beside what mt_store_local_work gives, as u8, and the
+ * whole of it, gathered. */
+mt_view mt_store_local_wire(const struct mt_store *s, int matrix);
+mt_view mt_store_wire(const struct mt_store *s, int matrix);
+/* The buffer of an fp8 bucket that packing only passes through, whole: of a group of one the fp8 form, else the working copy.
+ * MT_NONE: not fp8. */
+mt_view mt_store_passing(const struct mt_store *s, int bucket);
+
 /* Buckets: this rank's piece of a state, and the buffers of its collectives. */
 mt_view mt_store_piece(const struct mt_store *s, int bucket, enum mt_state what);   /* [elements] f32; MT_NONE if empty */
 mt_view mt_store_piece_bytes(const struct mt_store *s, int bucket, enum mt_state what); /* the same as u8, perhaps empty */
 mt_view mt_store_work_piece(const struct mt_store *s, int bucket);                  /* [bytes] u8 */
 mt_view mt_store_full(const struct mt_store *s, int bucket, enum mt_pass pass);     /* [bytes] u8 */
+mt_view mt_store_wire_piece(const struct mt_store *s, int bucket);                  /* [bytes] u8, likewise of the fp8 form */
+mt_view mt_store_wire_full(const struct mt_store *s, int bucket);                   /* [bytes] u8 */
 mt_view mt_store_full_grad(const struct mt_store *s, int bucket);                   /* [elements] f32 */
-mt_view mt_store_staging(const struct mt_store *s, int bucket);                     /* [members, elements of the piece], ld = largest piece */
+mt_view mt_store_grad_wire(const struct mt_store *s, int bucket);                   /* [elements] grad_wire */
+mt_view mt_store_staging(const struct mt_store *s, int bucket);                     /* [members, elements of the piece] grad_wire, ld = largest piece */
 mt_view mt_store_staging_bytes(const struct mt_store *s, int bucket);               /* the whole row */
 
 /* Of everything above that all ranks must have alike: units, buckets, dtypes, orders, cuts. */

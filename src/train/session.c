@@ -143,6 +143,7 @@ static struct mt_model_options model_options(const struct mt_session *s, int ran
         .score = c->model_score, .route_norm = c->model_route_norm, .inference = s->inference, .dtype = c->train_dtype,
         .mesh = s->mesh, .rank = rank, .prefetch = c->shard_prefetch, .keep_last = s->inference ? 0 : c->shard_keep_last,
         .prefetch_memory = c->shard_prefetch_memory,
+        .formats = {.reduce = c->wire_reduce, .fp8_experts = c->wire_gather_experts == MT_GATHER_FP8, .fp8_dense = c->wire_gather_dense == MT_GATHER_FP8},
         .micro_batches = micro, .span = c->train_micro_order == MT_MICRO_ORDER_LAYER ? micro : 1,
     };
 }

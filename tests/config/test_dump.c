@@ -16,6 +16,7 @@ static const char *const changed =
     "  bias_rate: 1e-3, init_std: 0.013}\n"
     "moe: {buffer_factor: 0.7}\n"
     "mesh: {ep: 2, replicas: 3, ranks_per_node: 6}\n"
+    "wire: {reduce: bf16, gather_experts: fp8, gather_dense: fp8}\n"
     "train: {steps: 2k, seq_len: 1Ki, global_batch: 36, micro_batch: 3, dtype: f32, seed: 7, loss_chunk: "
     "77,\n"
     "  log_interval: 3, eval_interval: 0, eval_batches: 5, micro_order: layer}\n"

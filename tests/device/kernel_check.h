@@ -59,6 +59,8 @@ static inline void kc_store(unsigned char *p, mt_dtype t, double x)
         *(double *)(void *)p = x;
     else if (t == MT_I32)
         *(int32_t *)(void *)p = (int32_t)x;
+    else if (t == MT_U8)
+        *p = (unsigned char)x;
     else
         *(int64_t *)(void *)p = (int64_t)x;
 }
@@ -68,6 +70,7 @@ static inline double kc_load(const unsigned char *p, mt_dtype t)
     if (t == MT_BF16) return (double)mt_f32_of(*(const mt_bf16 *)(const void *)p);
     if (t == MT_F64) return *(const double *)(const void *)p;
     if (t == MT_I32) return *(const int32_t *)(const void *)p;
+    if (t == MT_U8) return *p;
     return (double)*(const int64_t *)(const void *)p;
 }
 

@@ -210,6 +210,54 @@ TEST(cuts)
     check_cut(48, 1, 4); /* more ranks than a slot has experts */
 }
 
+/* Gathered as fp8: pieces are cut between tiles, and those of all ranks are the whole form, once. */
+static void check_fp8_cut(int world, int ep)
+{
+    char *arg[] = {(char[]){"model.experts=8"}, (char[]){"model.top_k=2"}, (char[]){"model.expert_ffn=72"},
+                   (char[]){"model.dim=200"}, (char[]){"model.first_dense=1"}, (char[]){"model.ffn=300"}};
+    mt_err e = {0};
+    mt_config cfg;
+    if (!CHECK(mt_config_load(&cfg, NULL, 6, arg, &e) == MT_OK)) return;
+    struct mt_shape shape = mt_shape_of(&cfg);
+    int64_t pieces = 0, whole = 0;
+    for (int rank = 0; rank < world; rank++) {
+        struct mt_store s;
+        struct mt_ledger g;
+        mt_store_init(&s, MT_BF16, mt_target_cpu(MT_ISA_AMX_BF16), &(struct mt_mesh){world, 1, ep}, rank);
+        s.formats = (struct mt_formats){.reduce = MT_BF16, .fp8_experts = true, .fp8_dense = true};
+        mt_params_declare(&s, &shape, 0.02);
+        if (!CHECK(mt_optim_assign(&s, &cfg, &e) == MT_OK)) return;
+        mt_ledger_init(&g, 64);
+        mt_store_layout(&s, &g, false);
+        for (int i = 0; i < s.n_matrices; i++) {
+            const struct mt_matrix *m = &s.matrix[i];
+            const struct mt_bucket *b = &s.bucket[m->bucket];
+            CHECK(b->fp8 == (m->form == MT_FORM_PACKED && m->layer >= 0)); /* not the embedding, nor the head */
+            CHECK(b->grad_wire == (m->form == MT_FORM_F32 ? MT_F32 : MT_BF16));
+            mt_view v = mt_store_local_wire(&s, i), master, work;
+            bool here = mt_store_local_work(&s, i, &master, &work);
+            CHECK(mt_view_given(v) == (here && b->fp8));
+            if (!mt_view_given(v)) continue;
+            CHECK(v.off >= 0 && v.off + v.bytes <= g.row[v.row].bytes && v.off % MT_FP8_ALIGN == 0);
+            pieces += mt_view_count(v);
+        }
+        for (int i = 0; i < s.n_buckets; i++)
+            if (s.bucket[i].fp8 && (rank == 0 || (rank < ep && s.unit[s.bucket[i].unit].experts)))
+                whole += s.bucket[i].n * s.bucket[i].wire_bytes;
+        mt_store_release(&s);
+        mt_ledger_release(&g);
+    }
+    CHECK(whole > 0);
+    CHECK_INT(pieces, whole);
+}
+TEST(fp8_cuts)
+{
+    check_fp8_cut(1, 1);
+    check_fp8_cut(3, 1);
+    check_fp8_cut(8, 2);
+    check_fp8_cut(48, 4);
+}
+
 TEST(units)
 {
     struct fixture f;
@@ -235,6 +283,7 @@ int main(void)
     RUN(stacked_tensors);
     RUN(inference);
     RUN(cuts);
+    RUN(fp8_cuts);
     RUN(units);
     return DONE();
 }

@@ -137,10 +137,10 @@ MT_VEC void mt_cpu_sum_pieces(const struct mt_call *c, int part, int parts, void
     int64_t lo, hi;
     mt_share(mt_dim(c, 'N'), MT_CHUNK, part, parts, &lo, &hi);
     for (int64_t j = lo; j < hi; j += MT_CHUNK) {
-        float sum[MT_CHUNK] = {0}, *acc = (float *)a->acc + j;
+        float sum[MT_CHUNK] = {0}, buf[MT_CHUNK], *acc = (float *)a->acc + j;
         int64_t m = mt_min64(MT_CHUNK, hi - j);
         for (int64_t r = 0; r < mt_dim(c, 'R'); r++) {
-            const float *piece = (const float *)a->staging + r * c->ld[1] + j;
+            const float *piece = mt_vec_in(a->staging, c->dtype, r * c->ld[1] + j, m, buf);
             for (int64_t i = 0; i < m; i++) sum[i] += piece[i];
         }
         for (int64_t i = 0; i < m; i++) acc[i] += sum[i];

@@ -43,16 +43,27 @@ void mt_cpu_copy_d2h(const struct mt_call *c, int part, int parts, void *scratch
     copy(c, part, parts);
 }
 
-MT_VEC void mt_cpu_weight_cast(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
+/* Argument 1, f32, to argument 0, T. */
+MT_VEC_INLINE void cast(const struct mt_call *c, int part, int parts)
 {
-    (void)scratch, (void)dev;
-    const struct mt_args_weight_cast *a = MT_ARGS(weight_cast, c);
-    const float *master = a->master;
+    const float *x = c->arg[1];
     int64_t lo, hi;
     mt_share(c->bytes[1] / 4, GRAIN, part, parts, &lo, &hi);
     if (hi <= lo) return;
     if (c->dtype == MT_F32)
-        memcpy((float *)a->w + lo, master + lo, (size_t)(hi - lo) * 4);
+        memcpy((float *)c->arg[0] + lo, x + lo, (size_t)(hi - lo) * 4);
     else
-        mt_vec_put(a->w, c->dtype, lo, master + lo, hi - lo);
+        mt_vec_put(c->arg[0], c->dtype, lo, x + lo, hi - lo);
+}
+
+MT_VEC void mt_cpu_weight_cast(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
+{
+    (void)scratch, (void)dev;
+    cast(c, part, parts);
+}
+
+MT_VEC void mt_cpu_grad_cast(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
+{
+    (void)scratch, (void)dev;
+    cast(c, part, parts);
 }
