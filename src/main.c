@@ -44,7 +44,8 @@ static mt_status unknown(const char *name, mt_err *e)
     char shown[64];
     mt_word_clean(shown, sizeof shown, name);
     const char *nearest = mt_word_nearest(name, names, COMMANDS);
-    if (nearest) MT_FAIL(e, MT_CONFIG, "no command \"%s\"; did you mean \"%s\"? Try: moetitan help", shown, nearest);
+    if (nearest)
+        MT_FAIL(e, MT_CONFIG, "no command \"%s\"; did you mean \"%s\"? Try: moetitan help", shown, nearest);
     MT_FAIL(e, MT_CONFIG, "no command \"%s\". Try: moetitan help", shown);
 }
 
@@ -91,7 +92,8 @@ int main(int argc, char **argv)
     mt_err e = {0};
     mt_status s = run(argc, argv, &e);
     /* A result that a full disk or a closed pipe swallowed is a failure too. */
-    if (fflush(stdout) && s == MT_OK) s = mt_err_set(&e, MT_IO, "writing to standard output failed: disk full?");
+    if (fflush(stdout) && s == MT_OK)
+        s = mt_err_set(&e, MT_IO, "writing to standard output failed: disk full?");
     if (s != MT_OK && e.msg[0]) fprintf(stderr, "moetitan: %s\n", e.msg);
     return (int)s;
 }

@@ -20,16 +20,17 @@ static struct check_state check_;
 #define RUN(name) check_run(#name, test_##name)
 #define CHECK(cond) check_true((cond), __FILE__, __LINE__, #cond)
 /* |got - want| <= tol, and NaN fails. */
-#define CHECK_CLOSE(got, want, tol) check_close((double)(got), (double)(want), (double)(tol), __FILE__, __LINE__, #got)
+#define CHECK_CLOSE(got, want, tol) \
+    check_close((double)(got), (double)(want), (double)(tol), __FILE__, __LINE__, #got)
 #define CHECK_STR(got, want) check_str((got), (want), __FILE__, __LINE__, #got)
 #define CHECK_INT(got, want) check_int((long long)(got), (long long)(want), __FILE__, __LINE__, #got)
-#define SKIP(...)                          \
-    do {                                   \
-        check_.this_skipped = true;        \
+#define SKIP(...)                             \
+    do {                                      \
+        check_.this_skipped = true;           \
         printf("skipped: %s: ", check_.test); \
-        printf(__VA_ARGS__);               \
-        printf("\n");                      \
-        return;                            \
+        printf(__VA_ARGS__);                  \
+        printf("\n");                         \
+        return;                               \
     } while (0)
 
 static inline void check_fail(const char *file, int line, const char *what)
@@ -45,7 +46,8 @@ static inline bool check_true(bool ok, const char *file, int line, const char *w
     }
     return ok;
 }
-static inline bool check_close(double got, double want, double tol, const char *file, int line, const char *what)
+static inline bool check_close(double got, double want, double tol, const char *file, int line,
+                               const char *what)
 {
     if (fabs(got - want) <= tol) return true;
     check_fail(file, line, what);
@@ -72,9 +74,12 @@ static inline void check_run(const char *name, void (*f)(void))
     check_.this_failed = check_.this_skipped = false;
     f();
     fflush(stdout);
-    if (check_.this_failed) check_.failed++;
-    else if (check_.this_skipped) check_.skipped++;
-    else check_.passed++;
+    if (check_.this_failed)
+        check_.failed++;
+    else if (check_.this_skipped)
+        check_.skipped++;
+    else
+        check_.passed++;
 }
 static inline int check_done(void)
 {
@@ -96,5 +101,6 @@ static inline double check_rel(const float *got, const float *want, long long n)
     }
     return w > 0 ? sqrt(d / w) : sqrt(d);
 }
-#define CHECK_REL(got, want, n, tol) check_close(check_rel((got), (want), (n)), 0, (tol), __FILE__, __LINE__, #got)
+#define CHECK_REL(got, want, n, tol) \
+    check_close(check_rel((got), (want), (n)), 0, (tol), __FILE__, __LINE__, #got)
 #endif

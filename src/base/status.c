@@ -8,7 +8,8 @@
 const char *mt_status_name(mt_status s)
 {
     switch (s) {
-#define X(name, value, text) case MT_##name: return #name;
+#define X(name, value, text) \
+    case MT_##name: return #name;
         MT_STATUS_LIST(X)
 #undef X
     }
@@ -18,7 +19,8 @@ const char *mt_status_name(mt_status s)
 const char *mt_status_text(mt_status s)
 {
     switch (s) {
-#define X(name, value, text) case MT_##name: return text;
+#define X(name, value, text) \
+    case MT_##name: return text;
         MT_STATUS_LIST(X)
 #undef X
     }

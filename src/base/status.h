@@ -10,18 +10,18 @@
 #include <stddef.h>
 
 /* The process's exit codes are these values: documented in README, each produced by a test. */
-#define MT_STATUS_LIST(X)                                                                 \
-    X(OK, 0, "success")                                                                   \
-    X(INTERNAL, 1, "an invariant of the program does not hold: a bug")                    \
-    X(CONFIG, 2, "command line or configuration is wrong")                                \
-    X(NOFIT, 3, "the run does not fit the memory it was given")                           \
-    X(DATA, 4, "a data file is missing, damaged or does not fit the configuration")       \
-    X(CKPT, 5, "a checkpoint is missing, damaged or does not fit the configuration")      \
-    X(IO, 6, "the operating system refused: files, memory, threads")                      \
-    X(DEVICE, 7, "an operation failed on the device")                                     \
-    X(RANKS, 8, "ranks disagree, or one was lost")                                         \
-    X(HANG, 9, "no progress within the deadline")                                         \
-    X(NONFINITE, 10, "loss or gradient norm is not a number")                             \
+#define MT_STATUS_LIST(X)                                                            \
+    X(OK, 0, "success")                                                              \
+    X(INTERNAL, 1, "an invariant of the program does not hold: a bug")               \
+    X(CONFIG, 2, "command line or configuration is wrong")                           \
+    X(NOFIT, 3, "the run does not fit the memory it was given")                      \
+    X(DATA, 4, "a data file is missing, damaged or does not fit the configuration")  \
+    X(CKPT, 5, "a checkpoint is missing, damaged or does not fit the configuration") \
+    X(IO, 6, "the operating system refused: files, memory, threads")                 \
+    X(DEVICE, 7, "an operation failed on the device")                                \
+    X(RANKS, 8, "ranks disagree, or one was lost")                                   \
+    X(HANG, 9, "no progress within the deadline")                                    \
+    X(NONFINITE, 10, "loss or gradient norm is not a number")                        \
     X(PREEMPTED, 75, "asked to stop; everything is saved, start again to go on")
 
 typedef enum mt_status {
@@ -46,15 +46,15 @@ mt_status mt_err_set(mt_err *e, mt_status code, const char *fmt, ...) MT_PRINTF(
 /* Puts "text: " in front of the recorded message. */
 void mt_err_while(mt_err *e, const char *fmt, ...) MT_PRINTF(2, 3);
 
-#define MT_TRY(call)                              \
-    do {                                          \
-        mt_status try_status_ = (call);           \
+#define MT_TRY(call)                                  \
+    do {                                              \
+        mt_status try_status_ = (call);               \
         if (try_status_ != MT_OK) return try_status_; \
     } while (0)
 #define MT_FAIL(err, code, ...) return mt_err_set((err), (code), __VA_ARGS__)
-#define MT_REQUIRE(cond, err, code, ...)                                 \
-    do {                                                                 \
-        if (!(cond)) return mt_err_set((err), (code), __VA_ARGS__);      \
+#define MT_REQUIRE(cond, err, code, ...)                            \
+    do {                                                            \
+        if (!(cond)) return mt_err_set((err), (code), __VA_ARGS__); \
     } while (0)
 
 /* Invariants of the program, on in every build. Never for input. Prints the place and aborts. */

@@ -9,7 +9,8 @@ struct builder {
     int n;
 };
 
-static struct mt_ckpt_item *add_item(struct builder *b, const char *front, const char *name, int64_t rows, int64_t cols, bool moment)
+static struct mt_ckpt_item *add_item(struct builder *b, const char *front, const char *name, int64_t rows,
+                                     int64_t cols, bool moment)
 {
     struct mt_ckpt_item *i = &b->x->item[b->x->n++];
     *i = (struct mt_ckpt_item){.rows = rows, .cols = cols, .moment = moment, .first = b->x->n_pieces};
@@ -17,9 +18,11 @@ static struct mt_ckpt_item *add_item(struct builder *b, const char *front, const
     return i;
 }
 
-static void add_piece(struct builder *b, struct mt_ckpt_item *i, const struct mt_ckpt_rank *r, mt_view v, int64_t row0, bool copy)
+static void add_piece(struct builder *b, struct mt_ckpt_item *i, const struct mt_ckpt_rank *r, mt_view v,
+                      int64_t row0, bool copy)
 {
-    b->x->piece[b->x->n_pieces++] = (struct mt_ckpt_piece){.data = mt_address(r->ctx, v), .row0 = row0, .rows = v.dim[1], .copy = copy};
+    b->x->piece[b->x->n_pieces++] =
+        (struct mt_ckpt_piece){.data = mt_address(r->ctx, v), .row0 = row0, .rows = v.dim[1], .copy = copy};
     i->n++;
 }
 
@@ -30,7 +33,8 @@ static void add_part(struct builder *b, int t, int64_t expert, enum mt_state wha
     const struct mt_tensor *p = &s0->tensor[t];
     char name[96];
     mt_param_name(p, expert, name);
-    struct mt_ckpt_item *i = add_item(b, front, name, p->rows, s0->matrix[p->matrix].cols, what != MT_STATE_MASTER);
+    struct mt_ckpt_item *i =
+        add_item(b, front, name, p->rows, s0->matrix[p->matrix].cols, what != MT_STATE_MASTER);
     bool experts = s0->unit[s0->matrix[p->matrix].unit].experts;
     for (int k = 0; k < b->n; k++) {
         const struct mt_store *s = &b->rank[k].m->store;
@@ -47,7 +51,8 @@ static void add_part(struct builder *b, int t, int64_t expert, enum mt_state wha
 static bool has_state(const struct mt_store *s, int t, enum mt_state what)
 {
     enum mt_optimizer o = s->tensor[t].optimizer;
-    return what == MT_STATE_MASTER || (what == MT_STATE_M && o != MT_FROZEN) || (what == MT_STATE_V && o == MT_ADAMW);
+    return what == MT_STATE_MASTER || (what == MT_STATE_M && o != MT_FROZEN) ||
+           (what == MT_STATE_V && o == MT_ADAMW);
 }
 
 static void add_biases(struct builder *b)
@@ -58,25 +63,32 @@ static void add_biases(struct builder *b)
         if (!mt_is_moe(d, l)) continue;
         snprintf(name, sizeof name, "layers.%d.moe.router.bias", l);
         struct mt_ckpt_item *i = add_item(b, "", name, d->E, 0, false);
-        for (int k = 0; k < b->n; k++) add_piece(b, i, &b->rank[k], mt_view_as(b->rank[k].m->layer[l].bias, 1, d->E, 1), 0, b->rank[k].ctx->rank > 0);
+        for (int k = 0; k < b->n; k++)
+            add_piece(b, i, &b->rank[k], mt_view_as(b->rank[k].m->layer[l].bias, 1, d->E, 1), 0,
+                      b->rank[k].ctx->rank > 0);
     }
 }
 
 mt_status mt_ckpt_items_open(struct mt_ckpt_items *x, const struct mt_ckpt_rank *rank, int n, mt_err *e)
 {
-    static const char *const front[] = {[MT_STATE_MASTER] = "", [MT_STATE_M] = "optim.m.", [MT_STATE_V] = "optim.v."};
+    static const char *const front[] = {
+        [MT_STATE_MASTER] = "", [MT_STATE_M] = "optim.m.", [MT_STATE_V] = "optim.v."};
     static const enum mt_state states[] = {MT_STATE_MASTER, MT_STATE_M, MT_STATE_V};
     const struct mt_model *m = rank[0].m;
     const struct mt_store *s = &m->store;
     struct builder b = {x, rank, n};
     int64_t most = m->shape.L;
-    for (int t = 0; t < s->n_tensors; t++) most += 3 * (s->unit[s->matrix[s->tensor[t].matrix].unit].experts ? m->shape.E : 1);
-    *x = (struct mt_ckpt_items){.item = calloc((size_t)most, sizeof *x->item), .piece = calloc((size_t)(most * n), sizeof *x->piece)};
-    MT_REQUIRE(x->item && x->piece, e, MT_IO, "cannot allocate the list of %lld checkpoint tensors", (long long)most);
+    for (int t = 0; t < s->n_tensors; t++)
+        most += 3 * (s->unit[s->matrix[s->tensor[t].matrix].unit].experts ? m->shape.E : 1);
+    *x = (struct mt_ckpt_items){.item = calloc((size_t)most, sizeof *x->item),
+                                .piece = calloc((size_t)(most * n), sizeof *x->piece)};
+    MT_REQUIRE(x->item && x->piece, e, MT_IO, "cannot allocate the list of %lld checkpoint tensors",
+               (long long)most);
     for (int w = 0; w < (m->opt.inference ? 1 : 3); w++)
         for (int t = 0; t < s->n_tensors; t++) {
             int64_t parts = s->unit[s->matrix[s->tensor[t].matrix].unit].experts ? m->shape.E : 1;
-            for (int64_t i = 0; i < parts && has_state(s, t, states[w]); i++) add_part(&b, t, i, states[w], front[states[w]]);
+            for (int64_t i = 0; i < parts && has_state(s, t, states[w]); i++)
+                add_part(&b, t, i, states[w], front[states[w]]);
         }
     add_biases(&b);
     return MT_OK;

@@ -15,7 +15,8 @@ struct mt_ckpt_item {
     char name[112];
     int64_t rows, cols; /* of the whole tensor; cols 0: a vector */
     bool moment;
-    int64_t first, n;   /* its pieces in mt_ckpt_items.piece; those that are no copies ascend and cover its rows */
+    int64_t first,
+        n; /* its pieces in mt_ckpt_items.piece; those that are no copies ascend and cover its rows */
 };
 struct mt_ckpt_items {
     struct mt_ckpt_item *item; /* owned */
@@ -31,8 +32,15 @@ struct mt_ckpt_rank {
 };
 /* Masters, moments (unless the models are for inference) and router biases, in the order of the parameter table: the same for
  * any number of ranks. rank: all ranks of this process, ascending, n of them. */
-MT_MUST_USE mt_status mt_ckpt_items_open(struct mt_ckpt_items *x, const struct mt_ckpt_rank *rank, int n, mt_err *e);
+MT_MUST_USE mt_status mt_ckpt_items_open(struct mt_ckpt_items *x, const struct mt_ckpt_rank *rank, int n,
+                                         mt_err *e);
 void mt_ckpt_items_close(struct mt_ckpt_items *x);
-static inline int64_t mt_ckpt_row_bytes(const struct mt_ckpt_item *i) { return 4 * (i->cols ? i->cols : 1); }
-static inline int64_t mt_ckpt_item_bytes(const struct mt_ckpt_item *i) { return i->rows * mt_ckpt_row_bytes(i); }
+static inline int64_t mt_ckpt_row_bytes(const struct mt_ckpt_item *i)
+{
+    return 4 * (i->cols ? i->cols : 1);
+}
+static inline int64_t mt_ckpt_item_bytes(const struct mt_ckpt_item *i)
+{
+    return i->rows * mt_ckpt_row_bytes(i);
+}
 #endif

@@ -20,7 +20,8 @@ static mt_status take_ranks(int *argc, char **argv, int *world, mt_err *e)
         }
         const char *number = joined ? argv[i] + 13 : i + 1 < *argc ? argv[++i] : "";
         long v = strtol(number, &end, 10);
-        MT_REQUIRE(*number && !*end && v >= 1 && v <= MOST_RANKS, e, MT_CONFIG, "--fake-ranks needs a number of ranks, 1 to %d", MOST_RANKS);
+        MT_REQUIRE(*number && !*end && v >= 1 && v <= MOST_RANKS, e, MT_CONFIG,
+                   "--fake-ranks needs a number of ranks, 1 to %d", MOST_RANKS);
         *world = (int)v;
     }
     *argc = n;
@@ -32,7 +33,9 @@ static mt_status read_arguments(int argc, char **argv, struct mt_job *job, mt_co
     int fake = 0;
     MT_TRY(take_ranks(&argc, argv, &fake, e));
     MT_REQUIRE(argc >= 2, e, MT_CONFIG, "usage: moetitan train CONFIG.yaml [key=value ...] [--fake-ranks N]");
-    MT_REQUIRE(!fake || job->n == 1, e, MT_CONFIG, "--fake-ranks %d: the ranks of one process, and this job has %d processes, one rank each", fake, job->n);
+    MT_REQUIRE(!fake || job->n == 1, e, MT_CONFIG,
+               "--fake-ranks %d: the ranks of one process, and this job has %d processes, one rank each",
+               fake, job->n);
     if (fake) *job = mt_job_alone(fake);
     return mt_config_load(cfg, argv[1], argc - 2, argv + 2, e);
 }

@@ -100,7 +100,8 @@ void mt_host_read(struct mt_stream *s, enum mt_read_kind kind, int64_t index, mt
     s->ctx->dev->host_read(s, kind, index, src, dst);
 }
 
-void mt_exchange_units(struct mt_stream *s, bool home, mt_view recv, mt_view send, int64_t comm, int64_t unit, const struct mt_exchange_peer *peer, int n)
+void mt_exchange_units(struct mt_stream *s, bool home, mt_view recv, mt_view send, int64_t comm, int64_t unit,
+                       const struct mt_exchange_peer *peer, int n)
 {
     union mt_scalar scalars[MT_MAX_SCALARS] = {{.i = comm}, {.i = unit}};
     MT_ASSERT(n <= MT_MAX_EP);

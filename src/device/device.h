@@ -47,9 +47,10 @@ enum { MT_MAX_GROUPS = 8 };
 /* How a buffer is cut among the n members of a group: member i has bytes [at[i], at[i + 1]). */
 struct mt_cut {
     int64_t n;
-    int64_t *at;      /* n + 1 */
-    int64_t *content; /* n + 1: the same without the padding of the format, for the byte ledger; NULL: there is none */
-    uint64_t hash;    /* of at, for members to compare */
+    int64_t *at; /* n + 1 */
+    int64_t *
+        content; /* n + 1: the same without the padding of the format, for the byte ledger; NULL: there is none */
+    uint64_t hash; /* of at, for members to compare */
 };
 
 /* One rank's view of its device. A plain struct: 384 of them live in one process. */
@@ -58,15 +59,15 @@ struct mt_ctx {
     const struct mt_device_ops *dev;
     struct mt_stream stream[MT_N_STREAMS];
     const struct mt_ledger *ledger;
-    char *arena[MT_N_ARENAS];             /* borrowed; NULL on sim */
+    char *arena[MT_N_ARENAS];              /* borrowed; NULL on sim */
     struct mt_group *group[MT_MAX_GROUPS]; /* rendezvous of the communicators (device/group.h); borrowed */
     const struct mt_cut *cut;              /* tables that gather_cut and its like name; borrowed */
-    struct mt_recording *recording;       /* NULL: not recording; borrowed */
-    void *exec;                           /* the cpu executor's part of this rank */
-    mt_err err;                           /* sticky: the first operation that failed */
-    int round;                            /* dispatch round being enqueued, for the record */
-    struct mt_trace trace;                /* the last collectives */
-    struct mt_traffic *traffic;           /* device/traffic.h: what they moved; NULL: not counted; borrowed */
+    struct mt_recording *recording;        /* NULL: not recording; borrowed */
+    void *exec;                            /* the cpu executor's part of this rank */
+    mt_err err;                            /* sticky: the first operation that failed */
+    int round;                             /* dispatch round being enqueued, for the record */
+    struct mt_trace trace;                 /* the last collectives */
+    struct mt_traffic *traffic; /* device/traffic.h: what they moved; NULL: not counted; borrowed */
     /* Tests. skip_wait: leave out the n-th wait of a step (-1: none). tape: answers to host reads of kind COUNTS,
      * returned without waiting; one src.bytes block an index. */
     int64_t n_waits, skip_wait;
@@ -75,11 +76,15 @@ struct mt_ctx {
     void (*answer)(void *arg, enum mt_read_kind kind, int64_t index, mt_view src, void *dst);
     void *answer_arg;
 };
-void mt_ctx_init(struct mt_ctx *c, int rank, int world, const struct mt_device_ops *dev, const struct mt_ledger *g);
+void mt_ctx_init(struct mt_ctx *c, int rank, int world, const struct mt_device_ops *dev,
+                 const struct mt_ledger *g);
 
 /* Positions count from 1 again: called when every stream is empty, at the start of a step. */
 void mt_streams_restart(struct mt_ctx *c);
-static inline mt_event mt_event_record(const struct mt_stream *s) { return (mt_event){s->id, s->seq}; }
+static inline mt_event mt_event_record(const struct mt_stream *s)
+{
+    return (mt_event){s->id, s->seq};
+}
 void mt_stream_wait(struct mt_stream *s, mt_event ev);
 /* index distinguishes reads of one kind within a step, in the order of the program. */
 void mt_host_read(struct mt_stream *s, enum mt_read_kind kind, int64_t index, mt_view src, void *dst);
@@ -92,13 +97,28 @@ struct mt_lease {
     mt_view view;
     mt_event ready, used;
 };
-static inline void mt_lease_fill(struct mt_stream *s, const struct mt_lease *l) { mt_stream_wait(s, l->used); }
-static inline void mt_lease_filled(const struct mt_stream *s, struct mt_lease *l) { l->ready = mt_event_record(s); }
-static inline void mt_lease_use(struct mt_stream *s, const struct mt_lease *l) { mt_stream_wait(s, l->ready); }
-static inline void mt_lease_done(const struct mt_stream *s, struct mt_lease *l) { l->used = mt_event_record(s); }
+static inline void mt_lease_fill(struct mt_stream *s, const struct mt_lease *l)
+{
+    mt_stream_wait(s, l->used);
+}
+static inline void mt_lease_filled(const struct mt_stream *s, struct mt_lease *l)
+{
+    l->ready = mt_event_record(s);
+}
+static inline void mt_lease_use(struct mt_stream *s, const struct mt_lease *l)
+{
+    mt_stream_wait(s, l->ready);
+}
+static inline void mt_lease_done(const struct mt_stream *s, struct mt_lease *l)
+{
+    l->used = mt_event_record(s);
+}
 
 /* Piece i of n: runs of `unit` bytes, `units` of them, cut evenly. */
-static inline int64_t mt_piece(int64_t units, int64_t unit, int64_t n, int64_t i) { return units * i / n * unit; }
+static inline int64_t mt_piece(int64_t units, int64_t unit, int64_t n, int64_t i)
+{
+    return units * i / n * unit;
+}
 
 extern const struct mt_device_ops mt_device_cpu, mt_device_sim;
 #endif

@@ -36,8 +36,8 @@ struct mt_greeting {
     struct mt_exchange_peer peer; /* of an exchange: this member's plan with the other */
 };
 struct mt_group {
-    struct mt_wire *wire; /* owned; NULL: all members are in this process */
-    struct mt_move *move; /* with a wire: [stream][n] */
+    struct mt_wire *wire;         /* owned; NULL: all members are in this process */
+    struct mt_move *move;         /* with a wire: [stream][n] */
     struct mt_greeting *greeting; /* likewise: [stream][to, from][n] */
     int n;
     int *rank; /* ascending */

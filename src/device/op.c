@@ -6,7 +6,10 @@
 #include "base/status.h"
 
 /* Bytes of one of n rows of an argument. */
-static inline int64_t ld_bytes(int64_t bytes, int64_t n) { return n ? bytes / n : 0; }
+static inline int64_t ld_bytes(int64_t bytes, int64_t n)
+{
+    return n ? bytes / n : 0;
+}
 /* One Newton-Schulz iteration on an R x C matrix, short side s, long side l: X X^T and A A by their lower half, B X. */
 static inline int64_t ns_flops(int64_t r, int64_t c)
 {
@@ -14,22 +17,22 @@ static inline int64_t ns_flops(int64_t r, int64_t c)
     return s * s * l + s * s * s + 2 * s * s * l;
 }
 
-#define LETTERS                                                                                                    \
-    const int64_t A = dim[0], B = dim[1], C = dim[2], D = dim[3], E = dim[4], F = dim[5], G = dim[6], H = dim[7],  \
-                  I = dim[8], K = dim[10], M = dim[12], N = dim[13], O = dim[14], P = dim[15], R = dim[17],        \
-                  S = dim[18], U = dim[20], V = dim[21], W = dim[22];                                              \
-    (void)A, (void)B, (void)C, (void)D, (void)E, (void)F, (void)G, (void)H, (void)I, (void)K, (void)M, (void)N,    \
-        (void)O, (void)P, (void)R, (void)S, (void)U, (void)V, (void)W, (void)b, (void)s
-#define COSTS(name, flops_, bytes_)                                                                      \
-    static double name##_flops(const int64_t *dim, const int64_t *b, const union mt_scalar *s)           \
-    {                                                                                                    \
-        LETTERS;                                                                                         \
-        return (double)(flops_);                                                                         \
-    }                                                                                                    \
-    static double name##_bytes(const int64_t *dim, const int64_t *b, const union mt_scalar *s)           \
-    {                                                                                                    \
-        LETTERS;                                                                                         \
-        return (double)(bytes_);                                                                         \
+#define LETTERS                                                                                            \
+    const int64_t A = dim[0], B = dim[1], C = dim[2], D = dim[3], E = dim[4], F = dim[5], G = dim[6],      \
+                  H = dim[7], I = dim[8], K = dim[10], M = dim[12], N = dim[13], O = dim[14], P = dim[15], \
+                  R = dim[17], S = dim[18], U = dim[20], V = dim[21], W = dim[22];                         \
+    (void)A, (void)B, (void)C, (void)D, (void)E, (void)F, (void)G, (void)H, (void)I, (void)K, (void)M,     \
+        (void)N, (void)O, (void)P, (void)R, (void)S, (void)U, (void)V, (void)W, (void)b, (void)s
+#define COSTS(name, flops_, bytes_)                                                            \
+    static double name##_flops(const int64_t *dim, const int64_t *b, const union mt_scalar *s) \
+    {                                                                                          \
+        LETTERS;                                                                               \
+        return (double)(flops_);                                                               \
+    }                                                                                          \
+    static double name##_bytes(const int64_t *dim, const int64_t *b, const union mt_scalar *s) \
+    {                                                                                          \
+        LETTERS;                                                                               \
+        return (double)(bytes_);                                                               \
     }
 #define OP(name, kind, args, scalars, flops, bytes) COSTS(name, flops, bytes)
 #define OP0(name, kind, args, flops, bytes) COSTS(name, flops, bytes)
@@ -37,13 +40,25 @@ static inline int64_t ns_flops(int64_t r, int64_t c)
 #undef OP
 #undef OP0
 
-#define ARG_INFO(dir, name, shape, type) {#name, shape, MT_##dir, MT_TYPE_##type}
-#define SCALAR_INFO(kind, name) {#name, #kind[0]}
+#define ARG_INFO(dir, name, shape, type)       \
+    {                                          \
+#name, shape, MT_##dir, MT_TYPE_##type \
+    }
+#define SCALAR_INFO(kind, name) \
+    {                           \
+#name, #kind[0]         \
+    }
 const struct mt_op_info mt_op_info[MT_N_OPS] = {
-#define OP(name, kind, args, scalars, flops, bytes)                                                      \
-    {#name, MT_##kind, MT_COUNT args, MT_COUNT scalars, {MT_MAP(ARG_INFO, MT_LIST args)},                \
-     {MT_MAP(SCALAR_INFO, MT_LIST scalars)}, name##_flops, name##_bytes},
-#define OP0(name, kind, args, flops, bytes)                                                              \
+#define OP(name, kind, args, scalars, flops, bytes) \
+    {#name,                                         \
+     MT_##kind,                                     \
+     MT_COUNT args,                                 \
+     MT_COUNT scalars,                              \
+     {MT_MAP(ARG_INFO, MT_LIST args)},              \
+     {MT_MAP(SCALAR_INFO, MT_LIST scalars)},        \
+     name##_flops,                                  \
+     name##_bytes},
+#define OP0(name, kind, args, flops, bytes) \
     {#name, MT_##kind, MT_COUNT args, 0, {MT_MAP(ARG_INFO, MT_LIST args)}, {{0}}, name##_flops, name##_bytes},
 #include "device/op.def"
 #undef OP
@@ -52,7 +67,8 @@ const struct mt_op_info mt_op_info[MT_N_OPS] = {
 
 static bool type_fits(uint8_t type, mt_view v, int *t)
 {
-    static const int8_t fixed[] = {[MT_TYPE_F32] = MT_F32, [MT_TYPE_F64] = MT_F64, [MT_TYPE_I32] = MT_I32, [MT_TYPE_I64] = MT_I64};
+    static const int8_t fixed[] = {
+        [MT_TYPE_F32] = MT_F32, [MT_TYPE_F64] = MT_F64, [MT_TYPE_I32] = MT_I32, [MT_TYPE_I64] = MT_I64};
     uint8_t format = type == MT_TYPE_NT ? MT_PACKED_NT : type == MT_TYPE_NN ? MT_PACKED_NN : MT_ROWS;
     if (type == MT_TYPE_ANY) return true;
     if (v.format != format) return false;
@@ -72,7 +88,8 @@ static bool dims_fit(const char *shape, mt_view v, int64_t *dim)
             int64_t *e = &dim['E' - 'A'];
             if (*e >= 0 && *e != v.dim[0]) return false;
             *e = v.dim[i++];
-        } else if (dim['E' - 'A'] < 0) dim['E' - 'A'] = 1;
+        } else if (dim['E' - 'A'] < 0)
+            dim['E' - 'A'] = 1;
     }
     if (v.nd != i + (int)strlen(shape)) return false;
     for (; *shape; shape++, i++) {
@@ -93,9 +110,12 @@ const char *mt_op_bind(enum mt_op op, const mt_view *v, struct mt_call *c, char 
         const struct mt_arg_info *a = &f->arg[i];
         if (!mt_view_given(v[i]) && a->dir == MT_OPT) continue;
         if (!mt_view_given(v[i]) || !type_fits(a->type, v[i], &t) || !dims_fit(a->shape, v[i], c->dim)) {
-            snprintf(msg, 256, "%s: argument %s should be [%s], type %d; it is %s [%lld, %lld, %lld], %d dims, format %d", f->name,
-                     a->name, a->shape, a->type, mt_view_given(v[i]) ? mt_dtype_name((mt_dtype)v[i].dtype) : "missing",
-                     (long long)v[i].dim[0], (long long)v[i].dim[1], (long long)v[i].dim[2], v[i].nd, v[i].format);
+            snprintf(
+                msg, 256,
+                "%s: argument %s should be [%s], type %d; it is %s [%lld, %lld, %lld], %d dims, format %d",
+                f->name, a->name, a->shape, a->type,
+                mt_view_given(v[i]) ? mt_dtype_name((mt_dtype)v[i].dtype) : "missing", (long long)v[i].dim[0],
+                (long long)v[i].dim[1], (long long)v[i].dim[2], v[i].nd, v[i].format);
             return msg;
         }
         c->ld[i] = v[i].ld;

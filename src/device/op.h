@@ -10,7 +10,16 @@ struct mt_stream;
 enum { MT_MAX_ARGS = 11, MT_MAX_SCALARS = 22, MT_LETTERS = 26, MT_MAX_EP = 8 };
 enum mt_dir { MT_IN, MT_OPT, MT_OUT, MT_SOME, MT_PART, MT_INOUT, MT_WS };
 enum mt_kind { MT_KERNEL, MT_COPY, MT_READ, MT_COMM };
-enum mt_type { MT_TYPE_T, MT_TYPE_NT, MT_TYPE_NN, MT_TYPE_F32, MT_TYPE_F64, MT_TYPE_I32, MT_TYPE_I64, MT_TYPE_ANY };
+enum mt_type {
+    MT_TYPE_T,
+    MT_TYPE_NT,
+    MT_TYPE_NN,
+    MT_TYPE_F32,
+    MT_TYPE_F64,
+    MT_TYPE_I32,
+    MT_TYPE_I64,
+    MT_TYPE_ANY
+};
 /* Rows at whose multiples, within an expert, a dispatch round may be cut. */
 enum { MT_ROUND_ROWS = 32 };
 /* Row blocks by which rmsnorm_bwd sums the gradient of its gain. */
@@ -23,6 +32,7 @@ union mt_scalar {
     double f;
 };
 
+/* clang-format off */
 /* MAP(f, (a), (b), ...) gives f a, f b, ...  for up to 11 parenthesised tuples. */
 #define MT_CAT_(a, b) a##b
 #define MT_CAT(a, b) MT_CAT_(a, b)
@@ -54,6 +64,8 @@ union mt_scalar {
 #define MT_S10(f, a, ...) f a; MT_S9(f, __VA_ARGS__)
 #define MT_S11(f, a, ...) f a; MT_S10(f, __VA_ARGS__)
 #define MT_MEMBERS(f, ...) MT_CAT(MT_S, MT_COUNT(__VA_ARGS__))(f, __VA_ARGS__)
+
+/* clang-format on */
 
 enum mt_op {
 #define OP(name, kind, args, scalars, flops, bytes) MT_OP_##name,
@@ -88,6 +100,7 @@ uint64_t mt_op_table_hash(void);
 
 /* The arguments of a call as a device's kernel gets them: for the op `name`, `struct mt_args_name` has a void pointer
  * per argument (NULL: left out) and `struct mt_scalars_name` the scalars, both in the order of the table. */
+/* clang-format off */
 #define MT_ALIAS __attribute__((may_alias)) /* they are read over arrays of pointers and of unions */
 #define MT_ARG_MEMBER(dir, name, shape, type) void *name
 #define MT_SCALAR_I int64_t
@@ -101,17 +114,22 @@ uint64_t mt_op_table_hash(void);
 #undef OP
 #undef OP0
 
+/* clang-format on */
+
 struct mt_call {
     uint16_t op;
-    uint8_t dtype;                  /* what T is */
+    uint8_t dtype; /* what T is */
     void *arg[MT_MAX_ARGS];
-    int64_t ld[MT_MAX_ARGS];        /* elements between rows (the last dimension but one) */
-    int64_t stride[MT_MAX_ARGS];    /* bytes between indices of dim 0 of three */
+    int64_t ld[MT_MAX_ARGS];     /* elements between rows (the last dimension but one) */
+    int64_t stride[MT_MAX_ARGS]; /* bytes between indices of dim 0 of three */
     int64_t bytes[MT_MAX_ARGS];
     int64_t dim[MT_LETTERS];
     union mt_scalar scalar[MT_MAX_SCALARS];
 };
-static inline int64_t mt_dim(const struct mt_call *c, char letter) { return c->dim[letter - 'A']; }
+static inline int64_t mt_dim(const struct mt_call *c, char letter)
+{
+    return c->dim[letter - 'A'];
+}
 #define MT_ARGS(op, c) ((const struct mt_args_##op *)(const void *)(c)->arg)
 #define MT_SCALARS(op, c) ((const struct mt_scalars_##op *)(const void *)(c)->scalar)
 
@@ -126,7 +144,8 @@ static inline const struct mt_exchange_peer *mt_exchange_peers(const struct mt_c
 {
     return (const struct mt_exchange_peer *)(const void *)&c->scalar[2];
 }
-_Static_assert(sizeof(struct mt_exchange_peer) * MT_MAX_EP <= sizeof(union mt_scalar) * (MT_MAX_SCALARS - 2), "peers fit the scalars");
+_Static_assert(sizeof(struct mt_exchange_peer) * MT_MAX_EP <= sizeof(union mt_scalar) * (MT_MAX_SCALARS - 2),
+               "peers fit the scalars");
 
 /* One part of a call. Kernels are pure functions of their arguments: which of `parts` runs where and when never changes
  * a bit. scratch: MT_SCRATCH_BYTES owned by whoever runs the part; dev: the device's own tables (its ISA, say). */
@@ -141,8 +160,10 @@ const char *mt_op_bind(enum mt_op op, const mt_view *v, struct mt_call *c, char 
 void mt_enqueue(struct mt_stream *s, enum mt_op op, const mt_view *v, const union mt_scalar *scalars);
 
 /* Uneven all-to-all: member p's recv_n units come from its send buffer. home: into a buffer that keeps its other rows. */
-void mt_exchange_units(struct mt_stream *s, bool home, mt_view recv, mt_view send, int64_t comm, int64_t unit, const struct mt_exchange_peer *peer, int n);
+void mt_exchange_units(struct mt_stream *s, bool home, mt_view recv, mt_view send, int64_t comm, int64_t unit,
+                       const struct mt_exchange_peer *peer, int n);
 
+/* clang-format off */
 #define MT_ARG_PARAM(dir, name, shape, type) mt_view name
 #define MT_ARG_VALUE(dir, name, shape, type) name
 #define MT_SCALAR_PARAM(kind, name) MT_SCALAR_##kind name

@@ -35,7 +35,8 @@ struct mt_recording {
 };
 void mt_recording_release(struct mt_recording *q);
 /* For the front end (mt_enqueue, mt_stream_wait): appends what is being enqueued. */
-void mt_record_op(struct mt_recording *q, const struct mt_stream *s, const struct mt_call *c, const mt_view *v, const struct mt_ledger *g);
+void mt_record_op(struct mt_recording *q, const struct mt_stream *s, const struct mt_call *c,
+                  const mt_view *v, const struct mt_ledger *g);
 void mt_record_wait(struct mt_recording *q, const struct mt_stream *s, mt_event ev);
 /* Ops, shapes, streams, waits, rows and ranges; scalars are left out (a learning rate is not a schedule). */
 uint64_t mt_recording_hash(const struct mt_recording *q);
@@ -47,14 +48,15 @@ struct mt_race {
 };
 /* Up to max races of the record in the ledger's present layout; returns how many were found. skip_wait: a record
  * index whose wait is ignored (-1: none). host_orders: count host reads as order (only to compare). */
-int mt_races_find(const struct mt_recording *q, const struct mt_ledger *g, int64_t skip_wait, bool host_orders, struct mt_race *out, int max);
+int mt_races_find(const struct mt_recording *q, const struct mt_ledger *g, int64_t skip_wait,
+                  bool host_orders, struct mt_race *out, int max);
 
 struct mt_plan_info {
-    int64_t peak[MT_N_ARENAS];    /* bytes of the layout */
+    int64_t peak[MT_N_ARENAS]; /* bytes of the layout */
     int64_t unshared[MT_N_ARENAS];
-    bool want_bound;              /* in: find `bound`, too, which takes the cube of the rows: for tests */
-    int64_t bound[MT_N_ARENAS];   /* a lower bound: the largest clique of rows that may not share */
-    int64_t live[MT_N_ARENAS];    /* bytes live at the fullest point of the record */
+    bool want_bound;            /* in: find `bound`, too, which takes the cube of the rows: for tests */
+    int64_t bound[MT_N_ARENAS]; /* a lower bound: the largest clique of rows that may not share */
+    int64_t live[MT_N_ARENAS];  /* bytes live at the fullest point of the record */
 };
 /* Lays the ledger out; info is written but for want_bound. Errors (INTERNAL): a row read before it is written, named with its op; a race in any layout. */
 mt_status mt_plan(struct mt_ledger *g, const struct mt_recording *q, struct mt_plan_info *info, mt_err *e);

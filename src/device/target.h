@@ -11,11 +11,11 @@
 #include "device/view.h"
 
 struct mt_target {
-    const char *name;    /* "cpu/amx-bf16", "cuda/sm90" */
-    int64_t align;       /* of every ledger row, bytes */
-    int panel;           /* a packed weight is made of panels of this many outputs, each contiguous */
+    const char *name; /* "cpu/amx-bf16", "cuda/sm90" */
+    int64_t align;    /* of every ledger row, bytes */
+    int panel;        /* a packed weight is made of panels of this many outputs, each contiguous */
     int k_align_f32, k_align_bf16; /* inputs of a packed weight are padded to a multiple of this */
-    int row_pad_bytes;   /* activation rows whose length is a multiple of 512 bytes get this many more */
+    int row_pad_bytes; /* activation rows whose length is a multiple of 512 bytes get this many more */
 };
 /* Targets of the cpu by instruction set; isa must be one of enum mt_isa. */
 const struct mt_target *mt_target_cpu(enum mt_isa isa);
@@ -28,5 +28,6 @@ int64_t mt_packed_bytes(const struct mt_target *t, mt_dtype d, enum mt_format f,
 /* The same weight, packed NT, as fp8 on the wire. */
 struct mt_fp8_form mt_fp8_form(const struct mt_target *t, mt_dtype d, int64_t o, int64_t i);
 /* A packed view at byte off of a row. */
-mt_view mt_packed_view(const struct mt_target *t, int32_t row, mt_dtype d, enum mt_format f, int64_t off, int64_t o, int64_t i);
+mt_view mt_packed_view(const struct mt_target *t, int32_t row, mt_dtype d, enum mt_format f, int64_t off,
+                       int64_t o, int64_t i);
 #endif

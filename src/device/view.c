@@ -4,7 +4,13 @@
 
 mt_view mt_view_of(int32_t row, mt_dtype t, int64_t off, int64_t d0, int64_t d1, int64_t d2)
 {
-    mt_view v = {.row = row, .dtype = (uint8_t)t, .nd = (uint8_t)(d2 ? 3 : d1 ? 2 : 1), .off = off, .dim = {d0, d1, d2}};
+    mt_view v = {.row = row,
+                 .dtype = (uint8_t)t,
+                 .nd = (uint8_t)(d2   ? 3
+                                 : d1 ? 2
+                                      : 1),
+                 .off = off,
+                 .dim = {d0, d1, d2}};
     v.ld = v.dim[v.nd - 1];
     v.stride = d1 * (d2 ? d2 : 1) * mt_dtype_bytes(t);
     v.bytes = mt_view_count(v) * mt_dtype_bytes(t);

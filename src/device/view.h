@@ -21,7 +21,10 @@ typedef struct mt_view {
 } mt_view;
 
 #define MT_NONE ((mt_view){.row = -1})
-static inline bool mt_view_given(mt_view v) { return v.row >= 0; }
+static inline bool mt_view_given(mt_view v)
+{
+    return v.row >= 0;
+}
 
 /* A contiguous view of dtype t at byte `off` of the row; nd is the number of dims that are not zero. */
 mt_view mt_view_of(int32_t row, mt_dtype t, int64_t off, int64_t d0, int64_t d1, int64_t d2);

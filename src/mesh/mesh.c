@@ -2,10 +2,14 @@
 
 mt_status mt_mesh_init(struct mt_mesh *m, int world, int replicas, int ep, int ranks_per_node, mt_err *e)
 {
-    MT_REQUIRE(world >= 1 && replicas >= 1 && world % replicas == 0, e, MT_CONFIG, "mesh.replicas: %d does not divide the %d ranks", replicas, world);
-    MT_REQUIRE(ep >= 1 && world / replicas % ep == 0, e, MT_CONFIG, "mesh.ep: %d does not divide the %d ranks of a replica", ep, world / replicas);
+    MT_REQUIRE(world >= 1 && replicas >= 1 && world % replicas == 0, e, MT_CONFIG,
+               "mesh.replicas: %d does not divide the %d ranks", replicas, world);
+    MT_REQUIRE(ep >= 1 && world / replicas % ep == 0, e, MT_CONFIG,
+               "mesh.ep: %d does not divide the %d ranks of a replica", ep, world / replicas);
     MT_REQUIRE(ranks_per_node % ep == 0, e, MT_CONFIG,
-               "mesh.ep: %d ranks exchange routed rows inside a node, and mesh.ranks_per_node is %d: ep must divide it", ep, ranks_per_node);
+               "mesh.ep: %d ranks exchange routed rows inside a node, and mesh.ranks_per_node is %d: ep must "
+               "divide it",
+               ep, ranks_per_node);
     *m = (struct mt_mesh){world, replicas, ep};
     return MT_OK;
 }

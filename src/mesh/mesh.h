@@ -25,7 +25,8 @@ struct mt_place {
     int n, me;
 };
 /* CONFIG: replicas or ep do not divide, or a group of ep ranks would cross a node. */
-MT_MUST_USE mt_status mt_mesh_init(struct mt_mesh *m, int world, int replicas, int ep, int ranks_per_node, mt_err *e);
+MT_MUST_USE mt_status mt_mesh_init(struct mt_mesh *m, int world, int replicas, int ep, int ranks_per_node,
+                                   mt_err *e);
 const char *mt_mesh_group_name(enum mt_group_id g); /* "shard" */
 struct mt_place mt_mesh_place(const struct mt_mesh *m, enum mt_group_id g, int rank);
 /* The ranks of the group that `rank` is in, ascending, to out (place.n of them); returns how many. */

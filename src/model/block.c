@@ -4,8 +4,14 @@
 
 #include "model/model.h"
 
-static mt_view heads(mt_view v, int64_t n, int64_t width) { return mt_view_as(v, v.dim[0], n, width); }
-static mt_view rows_of_heads(mt_view v, int64_t n, int64_t width) { return mt_view_as(v, v.dim[0] * n, width, 0); }
+static mt_view heads(mt_view v, int64_t n, int64_t width)
+{
+    return mt_view_as(v, v.dim[0], n, width);
+}
+static mt_view rows_of_heads(mt_view v, int64_t n, int64_t width)
+{
+    return mt_view_as(v, v.dim[0] * n, width, 0);
+}
 
 /* x -> n1, q, k, v, o, h, n2: what both directions need. */
 static void attention(struct mt_rank *r, int l, enum mt_pass pass, mt_view x)
@@ -24,13 +30,15 @@ static void attention(struct mt_rank *r, int l, enum mt_pass pass, mt_view x)
     mt_linear_fwd(s, b->v, b->n1, w->v, w->v_bias, MT_NONE);
     if (d->qk_norm) {
         q = b->qn, k = b->kn;
-        mt_rmsnorm_fwd(s, rows_of_heads(q, d->H, d->A), b->rstdq, rows_of_heads(b->q, d->H, d->A), w->q_norm, m->opt.eps);
-        mt_rmsnorm_fwd(s, rows_of_heads(k, d->G, d->A), b->rstdk, rows_of_heads(b->k, d->G, d->A), w->k_norm, m->opt.eps);
+        mt_rmsnorm_fwd(s, rows_of_heads(q, d->H, d->A), b->rstdq, rows_of_heads(b->q, d->H, d->A), w->q_norm,
+                       m->opt.eps);
+        mt_rmsnorm_fwd(s, rows_of_heads(k, d->G, d->A), b->rstdk, rows_of_heads(b->k, d->G, d->A), w->k_norm,
+                       m->opt.eps);
     }
     mt_rope(s, heads(q, d->H, d->A), batch.pos, m->rope, 1);
     mt_rope(s, heads(k, d->G, d->A), batch.pos, m->rope, 1);
-    mt_attention_fwd(s, heads(b->o, d->H, d->B), b->lse, heads(q, d->H, d->A), heads(k, d->G, d->A), heads(b->v, d->G, d->B),
-                     batch.begin, 1 / sqrt((double)d->A), mt_model_pairs(d));
+    mt_attention_fwd(s, heads(b->o, d->H, d->B), b->lse, heads(q, d->H, d->A), heads(k, d->G, d->A),
+                     heads(b->v, d->G, d->B), batch.begin, 1 / sqrt((double)d->A), mt_model_pairs(d));
     mt_linear_fwd(s, b->h, b->o, w->o, MT_NONE, x);
     mt_rmsnorm_fwd(s, b->n2, b->rstd2, b->h, w->ffn_norm, m->opt.eps);
 }
@@ -48,18 +56,19 @@ static void attention_backward(struct mt_rank *r, int l, mt_view x, mt_view dx)
 
     mt_linear_bwdx(s, b->dout, b->dh, y->t.o, MT_NONE);
     mt_linear_bwdw(s, y->g.o, b->dh, b->o);
-    mt_attention_bwd(s, heads(b->dq, d->H, d->A), heads(b->dk, d->G, d->A), heads(b->dv, d->G, d->B), heads(b->dout, d->H, d->B),
-                     heads(b->o, d->H, d->B), b->lse, heads(q, d->H, d->A), heads(k, d->G, d->A), heads(b->v, d->G, d->B),
-                     batch.begin, b->delta, 1 / sqrt((double)d->A), mt_model_pairs(d));
+    mt_attention_bwd(s, heads(b->dq, d->H, d->A), heads(b->dk, d->G, d->A), heads(b->dv, d->G, d->B),
+                     heads(b->dout, d->H, d->B), heads(b->o, d->H, d->B), b->lse, heads(q, d->H, d->A),
+                     heads(k, d->G, d->A), heads(b->v, d->G, d->B), batch.begin, b->delta,
+                     1 / sqrt((double)d->A), mt_model_pairs(d));
     mt_rope(s, heads(b->dq, d->H, d->A), batch.pos, m->rope, -1);
     mt_rope(s, heads(b->dk, d->G, d->A), batch.pos, m->rope, -1);
     if (d->qk_norm) {
         dq = b->dqn, dk = b->dkn;
-        mt_rmsnorm_bwd(s, rows_of_heads(dq, d->H, d->A), b->gainq, rows_of_heads(b->dq, d->H, d->A), rows_of_heads(b->q, d->H, d->A),
-                       b->rstdq, y->w[MT_BACKWARD].q_norm, MT_NONE);
+        mt_rmsnorm_bwd(s, rows_of_heads(dq, d->H, d->A), b->gainq, rows_of_heads(b->dq, d->H, d->A),
+                       rows_of_heads(b->q, d->H, d->A), b->rstdq, y->w[MT_BACKWARD].q_norm, MT_NONE);
         mt_sum_rows(s, y->g.q_norm, b->gainq);
-        mt_rmsnorm_bwd(s, rows_of_heads(dk, d->G, d->A), b->gaink, rows_of_heads(b->dk, d->G, d->A), rows_of_heads(b->k, d->G, d->A),
-                       b->rstdk, y->w[MT_BACKWARD].k_norm, MT_NONE);
+        mt_rmsnorm_bwd(s, rows_of_heads(dk, d->G, d->A), b->gaink, rows_of_heads(b->dk, d->G, d->A),
+                       rows_of_heads(b->k, d->G, d->A), b->rstdk, y->w[MT_BACKWARD].k_norm, MT_NONE);
         mt_sum_rows(s, y->g.k_norm, b->gaink);
     }
     if (d->attn_bias) {
@@ -104,8 +113,10 @@ static void mlp_backward(struct mt_rank *r, int l, mt_view dy)
 void mt_block_forward(struct mt_rank *r, int l, mt_view x, mt_view y)
 {
     attention(r, l, MT_FORWARD, x);
-    if (mt_is_moe(&r->m->shape, l)) mt_moe_forward(r, l, y);
-    else mlp_forward(r, l, y);
+    if (mt_is_moe(&r->m->shape, l))
+        mt_moe_forward(r, l, y);
+    else
+        mlp_forward(r, l, y);
 }
 
 void mt_block_backward(struct mt_rank *r, int l, mt_view x, mt_view dx, mt_view dy)
@@ -114,8 +125,10 @@ void mt_block_backward(struct mt_rank *r, int l, mt_view x, mt_view dx, mt_view 
     const struct mt_buffers *b = &r->m->b;
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
     attention(r, l, MT_BACKWARD, x); /* recomputed; the routing is not */
-    if (mt_is_moe(&r->m->shape, l)) mt_moe_backward(r, l, dy);
-    else mlp_backward(r, l, dy);
+    if (mt_is_moe(&r->m->shape, l))
+        mt_moe_backward(r, l, dy);
+    else
+        mlp_backward(r, l, dy);
     mt_rmsnorm_bwd(s, b->dh, b->gain, b->dn2, b->h, b->rstd2, y->w[MT_BACKWARD].ffn_norm, dy);
     mt_sum_rows(s, y->g.ffn_norm, b->gain);
     attention_backward(r, l, x, dx);

@@ -14,8 +14,10 @@ static void fill_tensor(struct mt_rank *r, int t, uint64_t seed)
         mt_view v = mt_view_part(all, i, 1);
         char name[96];
         mt_param_name(p, mt_store_expert(s, here.part0 + i), name);
-        if (p->init_std < 0) mt_fill_f32(q, v, -p->init_std - 1);
-        else mt_init_normal(q, v, (int64_t)mt_rng_key(seed, name), here.row0 * v.dim[2], p->init_std);
+        if (p->init_std < 0)
+            mt_fill_f32(q, v, -p->init_std - 1);
+        else
+            mt_init_normal(q, v, (int64_t)mt_rng_key(seed, name), here.row0 * v.dim[2], p->init_std);
     }
 }
 
@@ -34,15 +36,20 @@ void mt_model_fill(struct mt_rank *r, uint64_t seed)
         }
 }
 
-void mt_model_tables(struct mt_rank *r) { mt_rope_table(&r->ctx->stream[MT_COMPUTE], r->m->rope, r->m->opt.theta); }
+void mt_model_tables(struct mt_rank *r)
+{
+    mt_rope_table(&r->ctx->stream[MT_COMPUTE], r->m->rope, r->m->opt.theta);
+}
 
 static void pack_matrix(struct mt_stream *s, const struct mt_store *st, int i)
 {
     const struct mt_bucket *b = &st->bucket[st->matrix[i].bucket];
     mt_view master, work;
     if (!mt_store_local_work(st, i, &master, &work)) return;
-    if (st->matrix[i].form == MT_FORM_PACKED) mt_weight_pack(s, work, master);
-    else mt_weight_cast(s, work, master);
+    if (st->matrix[i].form == MT_FORM_PACKED)
+        mt_weight_pack(s, work, master);
+    else
+        mt_weight_cast(s, work, master);
     if (!b->fp8) return;
     mt_fp8_pack(s, mt_store_local_wire(st, i), work);
     /* A group of one reads its shard, and must read what others would have gathered. */

@@ -9,11 +9,15 @@ struct mt_batch mt_model_batch(const struct mt_model *m, int64_t mb)
                              mt_view_part(d->begin, mb * n, n), mt_view_part(d->pos, mb * n, n)};
 }
 
-int64_t mt_model_pairs(const struct mt_shape *s) { return s->N / s->S * (s->S * (s->S + 1) / 2); }
+int64_t mt_model_pairs(const struct mt_shape *s)
+{
+    return s->N / s->S * (s->S * (s->S + 1) / 2);
+}
 
 void mt_embed_forward(struct mt_rank *r, mt_view x)
 {
-    mt_embed_fwd(&r->ctx->stream[MT_COMPUTE], x, mt_model_batch(r->m, r->mb).tokens, r->m->w[MT_FORWARD].embed);
+    mt_embed_fwd(&r->ctx->stream[MT_COMPUTE], x, mt_model_batch(r->m, r->mb).tokens,
+                 r->m->w[MT_FORWARD].embed);
 }
 
 /* The head's weights for forward; tied: the embedding's rows, packed. */
@@ -76,5 +80,6 @@ void mt_head_logits(struct mt_rank *r, mt_view x, int64_t token)
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
     mt_rmsnorm_fwd(s, m->hn, m->rstdf, x, m->w[MT_FORWARD].norm, m->opt.eps);
     mt_fresh(s, m->chunk_logits); /* one row of it is written */
-    mt_logits_fwd(s, mt_view_part(m->chunk_logits, 0, 1), mt_view_part(m->hn, token, 1), head_weights(r, MT_FORWARD));
+    mt_logits_fwd(s, mt_view_part(m->chunk_logits, 0, 1), mt_view_part(m->hn, token, 1),
+                  head_weights(r, MT_FORWARD));
 }

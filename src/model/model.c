@@ -15,14 +15,19 @@ static int64_t padded(const struct mt_target *t, mt_dtype dtype, int64_t d1)
 static void layer_buffers(struct mt_model *m, struct mt_ledger *g, bool backward)
 {
     const struct mt_shape *s = &m->shape;
-    const int64_t N = s->N, D = s->D, H = s->H, G = s->G, A = s->A, B = s->B, E = s->E, K = s->K, F = s->F, Fd = s->Fd, Fs = s->Fs,
-                  C = s->C, qk = s->qk_norm, dense = s->first_dense > 0, moe = s->E > 0, shared = s->E > 0 && s->Fs > 0, far = m->opt.mesh.ep > 1, span = m->opt.span;
+    const int64_t N = s->N, D = s->D, H = s->H, G = s->G, A = s->A, B = s->B, E = s->E, K = s->K, F = s->F,
+                  Fd = s->Fd, Fs = s->Fs, C = s->C, qk = s->qk_norm, dense = s->first_dense > 0,
+                  moe = s->E > 0, shared = s->E > 0 && s->Fs > 0, far = m->opt.mesh.ep > 1,
+                  span = m->opt.span;
     const mt_dtype T = m->opt.dtype, F32 = MT_F32;
     struct mt_buffers *b = &m->b;
-#define ACT(name, t, d0, d1) \
-    b->name = (d0) > 0 ? mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_SCRATCH, t, d0, d1, 0, "%s", #name) : MT_NONE;
-#define PAD(name, d0, d1) \
-    b->name = (d0) > 0 && (d1) > 0 ? mt_tensor_add_ld(g, MT_DEVICE_ARENA, MT_ROW_SCRATCH, T, d0, d1, padded(m->store.target, T, d1), #name) : MT_NONE;
+#define ACT(name, t, d0, d1)                                                                          \
+    b->name = (d0) > 0 ? mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_SCRATCH, t, d0, d1, 0, "%s", #name) \
+                       : MT_NONE;
+#define PAD(name, d0, d1)                                                                            \
+    b->name = (d0) > 0 && (d1) > 0 ? mt_tensor_add_ld(g, MT_DEVICE_ARENA, MT_ROW_SCRATCH, T, d0, d1, \
+                                                      padded(m->store.target, T, d1), #name)         \
+                                   : MT_NONE;
     MT_LAYER_BUFFERS(ACT, PAD)
     if (backward) {
         MT_BACKWARD_BUFFERS(ACT, PAD)
@@ -60,32 +65,43 @@ static void layer_rows(struct mt_model *m, struct mt_ledger *g, int l, int unit)
     y->experts = mt_is_moe(s, l) ? unit + 1 : -1;
     for (int pass = 0; pass < MT_N_PASSES; pass++) mt_weights_for(&m->store, l, pass, &y->w[pass]);
     y->x = m->opt.inference ? (l % 2 ? m->b.dxb : m->b.dxa)
-                            : mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_ACTIVATION, m->opt.dtype, m->opt.span * s->N, s->D, 0, "x.%d", l);
+                            : mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_ACTIVATION, m->opt.dtype,
+                                            m->opt.span * s->N, s->D, 0, "x.%d", l);
     if (!m->opt.inference) mt_weights_of(&m->store, l, mt_store_turned, &y->t);
     if (!mt_is_moe(s, l)) return;
     route_rows(m, g, l, &y->route);
     y->bias = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_F32, s->E, 0, 0, "router_bias.%d", l);
-    y->load = m->opt.inference ? MT_NONE : mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_I64, s->E, 0, 0, "load.%d", l);
+    y->load = m->opt.inference
+                  ? MT_NONE
+                  : mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_I64, s->E, 0, 0, "load.%d", l);
 }
 
 static void head_rows(struct mt_model *m, struct mt_ledger *g)
 {
     const struct mt_shape *s = &m->shape;
     mt_dtype T = m->opt.dtype;
-    int64_t nt = mt_packed_bytes(m->store.target, T, MT_PACKED_NT, s->V, s->D), nn = mt_packed_bytes(m->store.target, T, MT_PACKED_NN, s->V, s->D);
+    int64_t nt = mt_packed_bytes(m->store.target, T, MT_PACKED_NT, s->V, s->D),
+            nn = mt_packed_bytes(m->store.target, T, MT_PACKED_NN, s->V, s->D);
     m->head_nt = m->head_nn = MT_NONE;
     if (s->tied) {
-        m->head_nt = mt_packed_view(m->store.target, mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_GATHERED, nt, "head.nt"), T, MT_PACKED_NT, 0, s->V, s->D);
+        m->head_nt = mt_packed_view(m->store.target,
+                                    mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_GATHERED, nt, "head.nt"), T,
+                                    MT_PACKED_NT, 0, s->V, s->D);
         if (!m->opt.inference)
-            m->head_nn = mt_packed_view(m->store.target, mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_GATHERED, nn, "head.nn"), T, MT_PACKED_NN, 0, s->V, s->D);
+            m->head_nn = mt_packed_view(m->store.target,
+                                        mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_GATHERED, nn, "head.nn"), T,
+                                        MT_PACKED_NN, 0, s->V, s->D);
     }
-    m->hn = mt_tensor_add_ld(g, MT_DEVICE_ARENA, MT_ROW_LOSS, T, s->N, s->D, padded(m->store.target, T, s->D), "hn");
+    m->hn = mt_tensor_add_ld(g, MT_DEVICE_ARENA, MT_ROW_LOSS, T, s->N, s->D, padded(m->store.target, T, s->D),
+                             "hn");
     m->rstdf = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_LOSS, MT_F32, s->N, 0, 0, "rstdf");
     m->chunk_logits = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_LOSS, MT_F32, s->Nc, s->V, 0, "logits.chunk");
     m->chunk_loss = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_LOSS, MT_F32, s->Nc, 0, 0, "loss.chunk");
     if (m->opt.inference) return;
-    m->chunk_dlogits = mt_tensor_add_ld(g, MT_DEVICE_ARENA, MT_ROW_LOSS, T, s->Nc, s->V, padded(m->store.target, T, s->V), "dlogits.chunk");
-    m->dhn = mt_tensor_add_ld(g, MT_DEVICE_ARENA, MT_ROW_LOSS, T, s->N, s->D, padded(m->store.target, T, s->D), "dhn");
+    m->chunk_dlogits = mt_tensor_add_ld(g, MT_DEVICE_ARENA, MT_ROW_LOSS, T, s->Nc, s->V,
+                                        padded(m->store.target, T, s->V), "dlogits.chunk");
+    m->dhn = mt_tensor_add_ld(g, MT_DEVICE_ARENA, MT_ROW_LOSS, T, s->N, s->D,
+                              padded(m->store.target, T, s->D), "dhn");
 }
 
 static void batch_rows(struct mt_model *m, struct mt_ledger *g)
@@ -108,21 +124,24 @@ static void batch_rows(struct mt_model *m, struct mt_ledger *g)
     m->replica_row = -1;
     if (m->opt.inference) return;
     if (m->shape.E) {
-        m->load_all = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_OPTIM, MT_I64, world, m->shape.E, 0, "load.all");
+        m->load_all =
+            mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_OPTIM, MT_I64, world, m->shape.E, 0, "load.all");
         m->load_sum = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_OPTIM, MT_I64, m->shape.E, 0, 0, "load.sum");
     }
     int64_t piece = 0;
     for (int i = 0; i < m->store.n_buckets; i++)
         if (m->store.bucket[i].piece > piece) piece = m->store.bucket[i].piece;
     m->replica_bytes = 4 * piece * m->opt.mesh.replicas;
-    if (m->opt.mesh.replicas > 1) m->replica_row = mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_STAGING, m->replica_bytes, "stage.replicas");
+    if (m->opt.mesh.replicas > 1)
+        m->replica_row = mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_STAGING, m->replica_bytes, "stage.replicas");
 }
 
 /* Units of the last blocks, whose gathered weights serve both passes. */
 static void mark_kept(struct mt_model *m)
 {
     for (int i = 0; i < m->store.n_units; i++)
-        m->store.unit[i].kept = m->store.unit[i].layer >= m->shape.L - m->opt.keep_last && m->store.unit[i].layer >= 0;
+        m->store.unit[i].kept = m->store.unit[i].layer >= m->shape.L - m->opt.keep_last &&
+                                m->store.unit[i].layer >= 0;
 }
 
 /* Blocks that may be gathered ahead: with the one in use, they stay within the bound. */
@@ -133,8 +152,11 @@ static int64_t prefetch_depth(const struct mt_model *m)
         const struct mt_bucket *b = &m->store.bucket[i];
         int64_t bytes = b->members > 1 ? b->n * (b->work_bytes ? b->work_bytes : 4 * b->elements) : 0;
         const struct mt_unit *u = &m->store.unit[b->unit];
-        if (u->layer == 0) block += bytes; /* blocks with experts may be larger: the first of each kind counts */
-        else if (u->layer > 0 && u->experts && mt_is_moe(&m->shape, u->layer) && u->layer == m->shape.first_dense) block += bytes;
+        if (u->layer == 0)
+            block += bytes; /* blocks with experts may be larger: the first of each kind counts */
+        else if (u->layer > 0 && u->experts && mt_is_moe(&m->shape, u->layer) &&
+                 u->layer == m->shape.first_dense)
+            block += bytes;
     }
     while (m->opt.prefetch_memory && depth > 1 && (depth + 1) * block > m->opt.prefetch_memory) depth--;
     return depth;
@@ -164,7 +186,8 @@ mt_status mt_model_init(struct mt_model *m, const struct mt_shape *shape, const 
     }
     m->head_unit = unit;
     m->x_last = opt->inference ? (shape->L % 2 ? m->b.dxb : m->b.dxa)
-                               : mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_ACTIVATION, opt->dtype, opt->span * shape->N, shape->D, 0, "x.last");
+                               : mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_ACTIVATION, opt->dtype,
+                                               opt->span * shape->N, shape->D, 0, "x.last");
     for (int pass = 0; pass < MT_N_PASSES; pass++) mt_weights_for(&m->store, -1, pass, &m->w[pass]);
     if (!opt->inference) {
         mt_weights_of(&m->store, -1, mt_store_grad, &m->g);
@@ -182,18 +205,29 @@ void mt_model_release(struct mt_model *m)
 }
 
 /* ---- micro-batches of a span ---- */
-mt_view mt_model_span_part(const struct mt_model *m, mt_view v, int64_t mb) { return mt_view_part(v, mb % m->opt.span * m->shape.N, m->shape.N); }
+mt_view mt_model_span_part(const struct mt_model *m, mt_view v, int64_t mb)
+{
+    return mt_view_part(v, mb % m->opt.span * m->shape.N, m->shape.N);
+}
 mt_view mt_model_boundary(const struct mt_model *m, int64_t layer, int64_t mb)
 {
     return mt_model_span_part(m, layer < m->shape.L ? m->layer[layer].x : m->x_last, mb);
 }
-static mt_view flat_part(mt_view v, int64_t i) { return mt_view_as(mt_view_part(v, i, 1), v.dim[1], 0, 0); }
+static mt_view flat_part(mt_view v, int64_t i)
+{
+    return mt_view_as(mt_view_part(v, i, 1), v.dim[1], 0, 0);
+}
 struct mt_route mt_model_route(const struct mt_model *m, int l, int64_t mb)
 {
     const struct mt_route *p = &m->layer[l].route;
     int64_t i = mb % m->opt.span, N = m->shape.N, M = N * m->shape.K, ep = m->opt.mesh.ep;
-    return (struct mt_route){mt_view_part(p->ids, i * N, N), mt_view_part(p->gates, i * N, N), mt_view_part(p->slot, i * N, N),
-                             mt_view_part(p->order, i * M, M), flat_part(p->counts, i), mt_view_part(p->all, i * ep, ep), flat_part(p->mine, i)};
+    return (struct mt_route){mt_view_part(p->ids, i * N, N),
+                             mt_view_part(p->gates, i * N, N),
+                             mt_view_part(p->slot, i * N, N),
+                             mt_view_part(p->order, i * M, M),
+                             flat_part(p->counts, i),
+                             mt_view_part(p->all, i * ep, ep),
+                             flat_part(p->mine, i)};
 }
 
 /* ---- a rank's host side ---- */
@@ -206,8 +240,9 @@ mt_status mt_rank_init(struct mt_rank *r, struct mt_ctx *ctx, const struct mt_mo
     r->grads = calloc(units, sizeof *r->grads);
     r->done = calloc((size_t)m->shape.L + 1, sizeof *r->done);
     for (int pass = 0; pass < MT_N_PASSES; pass++) r->weights[pass] = calloc(units, sizeof *r->weights[pass]);
-    MT_REQUIRE(r->counts && r->grads && r->done && r->weights[0] && r->weights[1], e, MT_IO, "cannot allocate the host state of rank %d (%lld expert counts)",
-               ctx->rank, (long long)counts);
+    MT_REQUIRE(r->counts && r->grads && r->done && r->weights[0] && r->weights[1], e, MT_IO,
+               "cannot allocate the host state of rank %d (%lld expert counts)", ctx->rank,
+               (long long)counts);
     return MT_OK;
 }
 

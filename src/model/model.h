@@ -11,7 +11,6 @@
 #include "model/param.h"
 #include "model/shape.h"
 
-
 /* What the model needs of the options besides its shape. */
 struct mt_model_options {
     double eps, theta, route_scale, init_std;
@@ -19,13 +18,14 @@ struct mt_model_options {
     bool route_norm, inference;
     mt_dtype dtype;
     int64_t micro_batches;
-    int64_t span;             /* micro-batches that go through a block together: 1, or all of them */
+    int64_t span; /* micro-batches that go through a block together: 1, or all of them */
     int64_t prefetch, keep_last, prefetch_memory; /* see the options shard.* */
     struct mt_mesh mesh;
     struct mt_formats formats;
     int rank;
 };
 
+/* clang-format off */
 /* Buffers inside a layer: everything here is recomputed in backward and shared by all layers.
  * ACT(name, dtype, dims): T the working dtype; a dimension that is 0 leaves the buffer out. Those marked PAD have rows
  * lengthened where their length would make strides that a cpu's caches dislike (device/target.h). */
@@ -52,6 +52,8 @@ struct mt_model_options {
     ACT(gain, F32, MT_NORM_BLOCKS, D) ACT(gainq, F32, qk * MT_NORM_BLOCKS, A) ACT(gaink, F32, qk * MT_NORM_BLOCKS, A) \
     ACT(dxa, T, span * N, D) ACT(dxb, T, span * N, D)
 
+/* clang-format on */
+
 struct mt_buffers {
 #define ACT(name, t, d0, d1) mt_view name;
 #define PAD(name, d0, d1) mt_view name;
@@ -63,18 +65,19 @@ struct mt_buffers {
 
 /* Routing of one micro-batch in one block: stored in forward and never redone. */
 struct mt_route {
-    mt_view ids, gates, slot;  /* [N, K] */
-    mt_view order;             /* [N K] */
-    mt_view counts;            /* [E] rows this rank sends to each expert */
-    mt_view all, mine;         /* [ep, E] of the expert group; [E / ep] rows this rank's experts get */
+    mt_view ids, gates, slot; /* [N, K] */
+    mt_view order;            /* [N K] */
+    mt_view counts;           /* [E] rows this rank sends to each expert */
+    mt_view all, mine;        /* [ep, E] of the expert group; [E / ep] rows this rank's experts get */
 };
 
 struct mt_layer {
-    union mt_weights w[MT_N_PASSES], t, g; /* working weights of a pass, the same turned for backward, gradients */
-    mt_view x;                             /* [span N, D] input of the block: what full recomputation keeps */
-    struct mt_route route;                 /* of all micro-batches of a span, one behind the other */
-    mt_view bias, load;                    /* [E] selection bias; [E] counts over the optimizer step */
-    int unit, experts;                     /* indices in the store; experts -1: dense block */
+    union mt_weights w[MT_N_PASSES], t,
+        g;                 /* working weights of a pass, the same turned for backward, gradients */
+    mt_view x;             /* [span N, D] input of the block: what full recomputation keeps */
+    struct mt_route route; /* of all micro-batches of a span, one behind the other */
+    mt_view bias, load;    /* [E] selection bias; [E] counts over the optimizer step */
+    int unit, experts;     /* indices in the store; experts -1: dense block */
 };
 struct mt_batch {
     mt_view tokens, labels, begin, pos; /* [N] */
@@ -90,13 +93,13 @@ struct mt_model {
     mt_view x_last;                        /* [span N, D] output of the last block */
     int64_t prefetch;                      /* blocks gathered ahead, within the memory bound */
     mt_view rope;
-    struct mt_batch host, device;          /* all micro-batches: [micro_batches N] */
+    struct mt_batch host, device; /* all micro-batches: [micro_batches N] */
     struct mt_buffers b;
     mt_view hn, rstdf, dhn, chunk_logits, chunk_dlogits, chunk_loss;
-    mt_view loss, loss_all, loss_sum;      /* f64: this rank's sum, every rank's, the total */
-    mt_view valid, valid_all, valid_sum;   /* i64, likewise: labels that count */
-    mt_view load_all, load_sum;            /* i64 [world, E], [E]: rows an expert got, over all ranks */
-    int32_t replica_row;                   /* shard gradients of all replicas, one bucket at a time; -1: one replica */
+    mt_view loss, loss_all, loss_sum;    /* f64: this rank's sum, every rank's, the total */
+    mt_view valid, valid_all, valid_sum; /* i64, likewise: labels that count */
+    mt_view load_all, load_sum;          /* i64 [world, E], [E]: rows an expert got, over all ranks */
+    int32_t replica_row; /* shard gradients of all replicas, one bucket at a time; -1: one replica */
     int64_t replica_bytes;
     int head_unit;
 };
@@ -112,12 +115,12 @@ void mt_model_release(struct mt_model *m);
 struct mt_rank {
     struct mt_ctx *ctx;
     const struct mt_model *m;
-    int32_t *counts;        /* [micro_batches, L, E] as read back */
-    int force_rounds;       /* recording: this many dispatch rounds everywhere; 0: as many as the counts ask for */
-    int64_t mb;             /* micro-batch being enqueued */
+    int32_t *counts;  /* [micro_batches, L, E] as read back */
+    int force_rounds; /* recording: this many dispatch rounds everywhere; 0: as many as the counts ask for */
+    int64_t mb;       /* micro-batch being enqueued */
     struct mt_lease *weights[MT_N_PASSES]; /* a unit each: its gathered, and in backward turned, weights */
-    struct mt_lease *grads;  /* a unit each: its whole gradients, until they are reduced */
-    mt_event *done;          /* [L + 1] a block's, and last the head's, operations of the present pass are enqueued */
+    struct mt_lease *grads;                /* a unit each: its whole gradients, until they are reduced */
+    mt_event *done; /* [L + 1] a block's, and last the head's, operations of the present pass are enqueued */
 };
 mt_status mt_rank_init(struct mt_rank *r, struct mt_ctx *ctx, const struct mt_model *m, mt_err *e);
 void mt_rank_release(struct mt_rank *r);
@@ -127,8 +130,9 @@ const int32_t *mt_rank_counts(const struct mt_rank *r, int64_t mb, int l);
 /* The part of the batch that micro-batch mb is. */
 struct mt_batch mt_model_batch(const struct mt_model *m, int64_t mb);
 /* Place of micro-batch mb in a span, and its part of a boundary or of a block's routing. */
-mt_view mt_model_boundary(const struct mt_model *m, int64_t layer, int64_t mb); /* layer L: the last block's output */
-mt_view mt_model_span_part(const struct mt_model *m, mt_view v, int64_t mb);    /* of [span N, D] */
+mt_view mt_model_boundary(const struct mt_model *m, int64_t layer,
+                          int64_t mb); /* layer L: the last block's output */
+mt_view mt_model_span_part(const struct mt_model *m, mt_view v, int64_t mb); /* of [span N, D] */
 struct mt_route mt_model_route(const struct mt_model *m, int l, int64_t mb);
 /* Token pairs of one head in a micro-batch whose sequences are single documents: an upper bound, for costs. */
 int64_t mt_model_pairs(const struct mt_shape *s);

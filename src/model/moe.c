@@ -7,7 +7,10 @@
 #include "model/model.h"
 #include "model/rounds.h"
 
-static int64_t read_index(const struct mt_rank *r, int l) { return r->mb * r->m->shape.L + l; }
+static int64_t read_index(const struct mt_rank *r, int l)
+{
+    return r->mb * r->m->shape.L + l;
+}
 /* [ep, E]: rows that each rank of the group sends to each expert. */
 static int32_t *counts_of(const struct mt_rank *r, int64_t mb, int l)
 {
@@ -18,11 +21,17 @@ static struct mt_routing routing_of(const struct mt_rank *r, int l)
 {
     const struct mt_shape *d = &r->m->shape;
     const struct mt_mesh *mesh = &r->m->opt.mesh;
-    return (struct mt_routing){counts_of(r, r->mb, l), d->E, mesh->ep, mt_mesh_place(mesh, MT_GROUP_EP, r->m->opt.rank).me, d->C, d->N * d->K};
+    return (struct mt_routing){counts_of(r, r->mb, l),
+                               d->E,
+                               mesh->ep,
+                               mt_mesh_place(mesh, MT_GROUP_EP, r->m->opt.rank).me,
+                               d->C,
+                               d->N * d->K};
 }
 const int32_t *mt_rank_counts(const struct mt_rank *r, int64_t mb, int l)
 {
-    return counts_of(r, mb, l) + mt_mesh_place(&r->m->opt.mesh, MT_GROUP_EP, r->m->opt.rank).me * r->m->shape.E;
+    return counts_of(r, mb, l) +
+           mt_mesh_place(&r->m->opt.mesh, MT_GROUP_EP, r->m->opt.rank).me * r->m->shape.E;
 }
 
 /* The next round, or false. While recording, `force_rounds` rounds whatever the counts. */
@@ -41,7 +50,8 @@ static void route(struct mt_rank *r, int l)
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
     struct mt_routing w = routing_of(r, l);
     mt_router_logits(s, m->b.logits, m->b.n2, y->w[MT_FORWARD].router);
-    mt_router_topk(s, p.ids, p.gates, m->b.logits, y->bias, m->opt.score, m->opt.route_norm, m->opt.route_scale);
+    mt_router_topk(s, p.ids, p.gates, m->b.logits, y->bias, m->opt.score, m->opt.route_norm,
+                   m->opt.route_scale);
     mt_route_sort(s, p.order, p.slot, p.counts, p.ids);
     if (!m->opt.inference) mt_counts_add(s, y->load, p.counts);
     if (w.ep > 1) {
@@ -55,11 +65,14 @@ static void route(struct mt_rank *r, int l)
 static void pack(struct mt_rank *r, int l, mt_view send, mt_view x)
 {
     const struct mt_shape *d = &r->m->shape;
-    if (r->m->opt.mesh.ep > 1) mt_gather_rows(&r->ctx->stream[MT_COMPUTE], send, x, mt_model_route(r->m, l, r->mb).order, d->K, 0, d->N * d->K);
+    if (r->m->opt.mesh.ep > 1)
+        mt_gather_rows(&r->ctx->stream[MT_COMPUTE], send, x, mt_model_route(r->m, l, r->mb).order, d->K, 0,
+                       d->N * d->K);
 }
 
 /* A round's rows, sorted by expert, into xe. x: the tokens that send was packed from. */
-static void to_experts(struct mt_rank *r, int l, const struct mt_routing *w, const struct mt_round *n, mt_view xe, mt_view send, mt_view x)
+static void to_experts(struct mt_rank *r, int l, const struct mt_routing *w, const struct mt_round *n,
+                       mt_view xe, mt_view send, mt_view x)
 {
     const struct mt_model *m = r->m;
     struct mt_route p = mt_model_route(m, l, r->mb);
@@ -70,30 +83,35 @@ static void to_experts(struct mt_rank *r, int l, const struct mt_routing *w, con
         return;
     }
     if (!r->force_rounds) mt_round_peers(n, w, peer);
-    mt_exchange_units(s, false, m->b.recv, send, MT_GROUP_EP, send.ld * mt_dtype_bytes((mt_dtype)send.dtype), peer, w->ep);
+    mt_exchange_units(s, false, m->b.recv, send, MT_GROUP_EP, send.ld * mt_dtype_bytes((mt_dtype)send.dtype),
+                      peer, w->ep);
     mt_expert_sort(s, xe, m->b.recv, p.all, w->me, w->experts / w->ep, n->first, n->rows);
 }
 
 /* A round's results ye back to the ranks whose rows they are: into their places of ret. */
-static void from_experts(struct mt_rank *r, int l, const struct mt_routing *w, const struct mt_round *n, mt_view ret, mt_view back, mt_view ye)
+static void from_experts(struct mt_rank *r, int l, const struct mt_routing *w, const struct mt_round *n,
+                         mt_view ret, mt_view back, mt_view ye)
 {
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
     struct mt_exchange_peer peer[MT_MAX_EP] = {{0}};
     if (!r->force_rounds) mt_round_home(n, w, peer);
-    mt_expert_unsort(s, back, ye, mt_model_route(r->m, l, r->mb).all, w->me, w->experts / w->ep, n->first, n->rows);
+    mt_expert_unsort(s, back, ye, mt_model_route(r->m, l, r->mb).all, w->me, w->experts / w->ep, n->first,
+                     n->rows);
     int64_t unit = (back.nd == 2 ? back.ld : 1) * mt_dtype_bytes((mt_dtype)back.dtype);
     mt_exchange_units(s, true, ret, back, MT_GROUP_EP, unit, peer, w->ep);
 }
 
 /* ---- experts ---- */
 /* n2 of the round's rows -> xs, ux, sx: what both directions need. */
-static void experts_in(struct mt_rank *r, int l, const struct mt_routing *w, const struct mt_round *n, enum mt_pass pass)
+static void experts_in(struct mt_rank *r, int l, const struct mt_routing *w, const struct mt_round *n,
+                       enum mt_pass pass)
 {
     const struct mt_layer *a = &r->m->layer[l];
     const struct mt_buffers *b = &r->m->b;
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
     to_experts(r, l, w, n, b->xs, b->send, b->n2);
-    mt_grouped_fwd(s, b->ux, b->xs, a->w[pass].expert_in, mt_model_route(r->m, l, r->mb).mine, n->first, n->rows);
+    mt_grouped_fwd(s, b->ux, b->xs, a->w[pass].expert_in, mt_model_route(r->m, l, r->mb).mine, n->first,
+                   n->rows);
     mt_expert_swiglu_fwd(s, b->sx, b->ux, n->rows);
 }
 
@@ -204,7 +222,8 @@ void mt_moe_backward(struct mt_rank *r, int l, mt_view dy)
     }
     mt_combine_bwd(s, b->dn2, b->dgates, b->dret, b->dgate, p.slot, shared);
     mt_router_logits(s, b->logits, b->n2, a->w[MT_BACKWARD].router);
-    mt_router_bwd(s, b->dlogits, b->dgates, p.ids, b->logits, m->opt.score, m->opt.route_norm, m->opt.route_scale);
+    mt_router_bwd(s, b->dlogits, b->dgates, p.ids, b->logits, m->opt.score, m->opt.route_norm,
+                  m->opt.route_scale);
     mt_router_bwdw(s, a->g.router, b->dlogits, b->n2);
     mt_router_bwdx(s, b->dn2, b->dlogits, a->w[MT_BACKWARD].router);
 }

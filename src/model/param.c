@@ -33,17 +33,20 @@ static const struct tensor_row tensor_row[] = {
 #undef TENSOR
 };
 
-#define LETTERS                                                                                                     \
-    const int64_t D = m->D, V = m->V, H = m->H, G = m->G, A = m->A, B = m->B, E = m->E, F = m->F, Fd = m->Fd, Fs = m->Fs; \
-    const bool qk_norm = m->qk_norm, attn_bias = m->attn_bias, tied = m->tied;                                      \
-    (void)D, (void)V, (void)H, (void)G, (void)A, (void)B, (void)E, (void)F, (void)Fd, (void)Fs, (void)qk_norm,      \
-        (void)attn_bias, (void)tied, (void)moe
+#define LETTERS                                                                                   \
+    const int64_t D = m->D, V = m->V, H = m->H, G = m->G, A = m->A, B = m->B, E = m->E, F = m->F, \
+                  Fd = m->Fd, Fs = m->Fs;                                                         \
+    const bool qk_norm = m->qk_norm, attn_bias = m->attn_bias, tied = m->tied;                    \
+    (void)D, (void)V, (void)H, (void)G, (void)A, (void)B, (void)E, (void)F, (void)Fd, (void)Fs,   \
+        (void)qk_norm, (void)attn_bias, (void)tied, (void)moe
 
 static int64_t matrix_cols(const struct mt_shape *m, int kind, bool moe)
 {
     LETTERS;
     switch (kind) {
-#define MATRIX(id, unit, form, cols, when) case MT_W_##id: return cols;
+#define MATRIX(id, unit, form, cols, when) \
+    case MT_W_##id:                        \
+        return cols;
 #define TENSOR(matrix, id, name, rows, init, hf)
 #include "model/param.def"
 #undef MATRIX
@@ -55,7 +58,9 @@ static bool matrix_present(const struct mt_shape *m, int kind, bool moe)
 {
     LETTERS;
     switch (kind) {
-#define MATRIX(id, unit, form, cols, when) case MT_W_##id: return when;
+#define MATRIX(id, unit, form, cols, when) \
+    case MT_W_##id:                        \
+        return when;
 #define TENSOR(matrix, id, name, rows, init, hf)
 #include "model/param.def"
 #undef MATRIX
@@ -69,7 +74,9 @@ static int64_t tensor_rows(const struct mt_shape *m, int kind)
     LETTERS;
     switch (kind) {
 #define MATRIX(id, unit, form, cols, when)
-#define TENSOR(matrix, id, name, rows, init, hf) case MT_P_##id: return rows;
+#define TENSOR(matrix, id, name, rows, init, hf) \
+    case MT_P_##id:                              \
+        return rows;
 #include "model/param.def"
 #undef MATRIX
 #undef TENSOR
@@ -88,7 +95,8 @@ static double std_of(enum init init, const struct mt_shape *m, double std)
     return 0;
 }
 
-static void declare_unit(struct mt_store *s, const struct mt_shape *m, enum unit_kind unit, int layer, double std)
+static void declare_unit(struct mt_store *s, const struct mt_shape *m, enum unit_kind unit, int layer,
+                         double std)
 {
     bool moe = layer >= 0 && mt_is_moe(m, layer);
     if (unit == UNIT_EXPERTS && !moe) return;
@@ -97,7 +105,8 @@ static void declare_unit(struct mt_store *s, const struct mt_shape *m, enum unit
         if (matrix_row[k].unit != unit || !matrix_present(m, k, moe)) continue;
         mt_store_add_matrix(s, k, layer, matrix_row[k].form, matrix_cols(m, k, moe));
         for (int t = 0; t < MT_N_TENSOR_KINDS; t++)
-            if (tensor_row[t].matrix == k) mt_store_add_tensor(s, t, layer, tensor_rows(m, t), std_of(tensor_row[t].init, m, std));
+            if (tensor_row[t].matrix == k)
+                mt_store_add_tensor(s, t, layer, tensor_rows(m, t), std_of(tensor_row[t].init, m, std));
     }
 }
 
@@ -119,11 +128,13 @@ void mt_param_name(const struct mt_tensor *t, int64_t expert, char *out)
         if (*p == '%') {
             n += snprintf(out + n, (size_t)(96 - n), "%lld", (long long)number[k++]);
             p++;
-        } else out[n++] = *p;
+        } else
+            out[n++] = *p;
     out[n] = 0;
 }
 
-void mt_weights_of(const struct mt_store *s, int layer, mt_view (*view)(const struct mt_store *, int matrix), union mt_weights *w)
+void mt_weights_of(const struct mt_store *s, int layer, mt_view (*view)(const struct mt_store *, int matrix),
+                   union mt_weights *w)
 {
     for (int k = 0; k < MT_N_MATRIX_KINDS; k++) w->of[k] = MT_NONE;
     for (int i = 0; i < s->n_matrices; i++)
@@ -161,28 +172,49 @@ static int64_t params(const struct mt_shape *m, int64_t experts)
     }
     return n;
 }
-int64_t mt_params_total(const struct mt_shape *m) { return params(m, m->E); }
-int64_t mt_params_active(const struct mt_shape *m) { return params(m, m->K); }
+int64_t mt_params_total(const struct mt_shape *m)
+{
+    return params(m, m->E);
+}
+int64_t mt_params_active(const struct mt_shape *m)
+{
+    return params(m, m->K);
+}
 
 double mt_flops_per_token(const struct mt_shape *m, double context)
 {
-    double met = (double)mt_params_active(m) - (m->tied ? 0 : (double)(m->V * m->D)); /* the lookup is no product */
+    double met = (double)mt_params_active(m) -
+                 (m->tied ? 0 : (double)(m->V * m->D)); /* the lookup is no product */
     return 6 * met + 6 * (double)m->L * (double)m->H * (double)(m->A + m->B) * context / 2;
 }
 
 struct mt_shape mt_shape_of(const mt_config *c)
 {
     struct mt_shape s = {
-        .N = c->train_seq_len * c->train_micro_batch, .S = c->train_seq_len, .D = c->model_dim, .V = c->model_vocab,
-        .L = c->model_layers, .H = c->model_heads, .G = c->model_kv_heads, .A = c->model_head_dim,
+        .N = c->train_seq_len * c->train_micro_batch,
+        .S = c->train_seq_len,
+        .D = c->model_dim,
+        .V = c->model_vocab,
+        .L = c->model_layers,
+        .H = c->model_heads,
+        .G = c->model_kv_heads,
+        .A = c->model_head_dim,
         .B = c->model_v_head_dim ? c->model_v_head_dim : c->model_head_dim,
         .R = c->model_rotary_dims ? c->model_rotary_dims : c->model_head_dim,
-        .E = c->model_experts, .K = c->model_top_k, .F = c->model_expert_ffn, .Fd = c->model_ffn, .Fs = c->model_shared_ffn,
-        .first_dense = c->model_experts ? c->model_first_dense : c->model_layers, .Nc = c->train_loss_chunk,
-        .qk_norm = c->model_qk_norm, .attn_bias = c->model_attn_bias, .tied = c->model_tied,
+        .E = c->model_experts,
+        .K = c->model_top_k,
+        .F = c->model_expert_ffn,
+        .Fd = c->model_ffn,
+        .Fs = c->model_shared_ffn,
+        .first_dense = c->model_experts ? c->model_first_dense : c->model_layers,
+        .Nc = c->train_loss_chunk,
+        .qk_norm = c->model_qk_norm,
+        .attn_bias = c->model_attn_bias,
+        .tied = c->model_tied,
     };
     /* A rank of an expert group gets N K rows where the load is balanced, those of the whole group where it is not. */
-    int64_t even = s.N * s.K, full = even * c->mesh_ep, bounded = (int64_t)ceil(c->moe_buffer_factor * (double)even);
+    int64_t even = s.N * s.K, full = even * c->mesh_ep,
+            bounded = (int64_t)ceil(c->moe_buffer_factor * (double)even);
     bounded = (bounded + MT_ROUND_ROWS - 1) / MT_ROUND_ROWS * MT_ROUND_ROWS;
     s.C = bounded < full ? bounded : full;
     if (s.Nc > s.N) s.Nc = s.N;

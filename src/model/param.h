@@ -38,7 +38,8 @@ void mt_params_declare(struct mt_store *s, const struct mt_shape *m, double init
 /* Canonical name of a tensor, as in checkpoints; expert is its global id, ignored outside expert units. out: 96 bytes. */
 void mt_param_name(const struct mt_tensor *t, int64_t expert, char *out);
 /* The views that `view` gives of the matrices of a layer (-1: embedding and head). */
-void mt_weights_of(const struct mt_store *s, int layer, mt_view (*view)(const struct mt_store *, int matrix), union mt_weights *w);
+void mt_weights_of(const struct mt_store *s, int layer, mt_view (*view)(const struct mt_store *, int matrix),
+                   union mt_weights *w);
 /* The working weights that a pass reads. */
 void mt_weights_for(const struct mt_store *s, int layer, enum mt_pass pass, union mt_weights *w);
 #endif

@@ -38,7 +38,8 @@ bool mt_round_next(struct mt_round *n, const struct mt_routing *r)
         next.n[q] = round_end(r, q, next.at[q]) - next.at[q];
         any = any || next.n[q] > 0;
     }
-    for (int q = 0; q < r->ep && !any; q++) MT_ASSERT(next.at[q] == rows_of_member(r, q)); /* no row is left behind */
+    for (int q = 0; q < r->ep && !any; q++)
+        MT_ASSERT(next.at[q] == rows_of_member(r, q)); /* no row is left behind */
     if (!any) return false;
     next.first = next.at[r->me];
     next.rows = next.n[r->me];
@@ -55,14 +56,16 @@ bool mt_round_forced(struct mt_round *n, const struct mt_routing *r, int rounds)
 }
 
 /* Rows of source s in member q's round, and where they begin in what s sends. */
-static void segment(const struct mt_round *n, const struct mt_routing *r, int q, int s, int64_t *begin, int64_t *rows)
+static void segment(const struct mt_round *n, const struct mt_routing *r, int q, int s, int64_t *begin,
+                    int64_t *rows)
 {
     int64_t own = r->experts / r->ep, at = 0, sent = 0;
     *begin = *rows = 0;
     for (int64_t e = 0; e < q * own; e++) sent += r->counts[s * r->experts + e];
     for (int64_t e = q * own; e < (q + 1) * own; e++)
         for (int k = 0; k < r->ep; k++) {
-            int64_t c = r->counts[k * r->experts + e], b = at > n->at[q] ? at : n->at[q], z = at + c < n->at[q] + n->n[q] ? at + c : n->at[q] + n->n[q];
+            int64_t c = r->counts[k * r->experts + e], b = at > n->at[q] ? at : n->at[q],
+                    z = at + c < n->at[q] + n->n[q] ? at + c : n->at[q] + n->n[q];
             if (k == s && z > b) {
                 if (!*rows) *begin = sent + b - at;
                 *rows += z - b;
@@ -79,7 +82,8 @@ void mt_round_peers(const struct mt_round *n, const struct mt_routing *r, struct
         int64_t send, send_n, from, recv_n;
         segment(n, r, p, r->me, &send, &send_n);
         segment(n, r, r->me, p, &from, &recv_n);
-        peer[p] = (struct mt_exchange_peer){(int32_t)send, (int32_t)send_n, (int32_t)at, (int32_t)recv_n, (int32_t)from};
+        peer[p] = (struct mt_exchange_peer){(int32_t)send, (int32_t)send_n, (int32_t)at, (int32_t)recv_n,
+                                            (int32_t)from};
         at += recv_n;
     }
 }
@@ -100,5 +104,6 @@ void mt_round_home(const struct mt_round *n, const struct mt_routing *r, struct 
     struct mt_exchange_peer out[MT_MAX_EP];
     mt_round_peers(n, r, out);
     for (int p = 0; p < r->ep; p++)
-        peer[p] = (struct mt_exchange_peer){out[p].recv_first, out[p].recv_n, out[p].send_first, out[p].send_n, (int32_t)received_at(n, r, p, r->me)};
+        peer[p] = (struct mt_exchange_peer){out[p].recv_first, out[p].recv_n, out[p].send_first,
+                                            out[p].send_n, (int32_t)received_at(n, r, p, r->me)};
 }

@@ -15,12 +15,12 @@ struct mt_routing {
     const int32_t *counts; /* [ep, experts]: rows that a source has for an expert */
     int64_t experts;       /* of all members; each member has experts / ep of them, in order */
     int ep, me;
-    int64_t cap;           /* rows of a bounded buffer */
-    int64_t sent;          /* rows that every source sends in all: the capacity of a full buffer */
+    int64_t cap;  /* rows of a bounded buffer */
+    int64_t sent; /* rows that every source sends in all: the capacity of a full buffer */
 };
 struct mt_round {
-    int index;                  /* from 1; 0: none yet */
-    int64_t first, rows;        /* of this member's order */
+    int index;                           /* from 1; 0: none yet */
+    int64_t first, rows;                 /* of this member's order */
     int64_t at[MT_MAX_EP], n[MT_MAX_EP]; /* the same of every member */
 };
 /* Advances n to the next round; false when every member's rows are covered. There is always one, perhaps empty. */

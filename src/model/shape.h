@@ -15,13 +15,17 @@ struct mt_shape {
     int64_t E, K, F;    /* routed experts, experts a token, their width */
     int64_t Fd, Fs;     /* width of dense layers, of the shared expert (0: none) */
     int64_t first_dense;
-    int64_t C;          /* rows of the bounded expert buffers: a multiple of MT_ROUND_ROWS, or N K mesh.ep, which is all */
-    int64_t Nc;         /* tokens of a loss chunk */
+    int64_t
+        C; /* rows of the bounded expert buffers: a multiple of MT_ROUND_ROWS, or N K mesh.ep, which is all */
+    int64_t Nc; /* tokens of a loss chunk */
     bool qk_norm, attn_bias, tied;
 };
 /* From a checked configuration. */
 struct mt_shape mt_shape_of(const mt_config *c);
-static inline bool mt_is_moe(const struct mt_shape *s, int64_t layer) { return s->E > 0 && layer >= s->first_dense; }
+static inline bool mt_is_moe(const struct mt_shape *s, int64_t layer)
+{
+    return s->E > 0 && layer >= s->first_dense;
+}
 
 /* Parameters in all, and those that a token meets (routed experts count K of E). */
 int64_t mt_params_total(const struct mt_shape *s);

@@ -11,7 +11,10 @@ static int buckets_of(const struct mt_store *s, int unit, int out[2])
         if (s->bucket[both[i]].elements) out[n++] = both[i];
     return n;
 }
-static bool gathers(const struct mt_store *s, int unit) { return s->bucket[s->unit[unit].dense_bucket].members > 1; }
+static bool gathers(const struct mt_store *s, int unit)
+{
+    return s->bucket[s->unit[unit].dense_bucket].members > 1;
+}
 static bool turns(const struct mt_store *s, int unit)
 {
     for (int i = 0; i < s->n_matrices; i++)
@@ -46,7 +49,8 @@ static void gather_bucket(struct mt_stream *s, const struct mt_store *st, int i,
         gather_fp8(s, st, i, pass);
         return;
     }
-    mt_gather_cut(s, mt_store_full(st, i, pass), work ? mt_store_work_piece(st, i) : mt_store_piece_bytes(st, i, MT_STATE_MASTER), b->group,
+    mt_gather_cut(s, mt_store_full(st, i, pass),
+                  work ? mt_store_work_piece(st, i) : mt_store_piece_bytes(st, i, MT_STATE_MASTER), b->group,
                   work ? b->work_cut : b->master_cut);
 }
 
@@ -60,7 +64,8 @@ void mt_unit_gather(struct mt_rank *r, int unit, enum mt_pass pass, mt_event aft
     mt_lease_fill(s, &r->weights[pass][unit]);
     for (int i = 0; i < n; i++) gather_bucket(s, st, b[i], pass);
     for (int i = 0; i < st->n_matrices && pass == MT_BACKWARD; i++)
-        if (st->matrix[i].unit == unit && st->matrix[i].turned_row >= 0) mt_weight_turn(s, mt_store_turned(st, i), mt_store_work(st, i, pass));
+        if (st->matrix[i].unit == unit && st->matrix[i].turned_row >= 0)
+            mt_weight_turn(s, mt_store_turned(st, i), mt_store_work(st, i, pass));
     mt_lease_filled(s, &r->weights[pass][unit]);
 }
 
@@ -100,7 +105,8 @@ void mt_grads_reduce(struct mt_rank *r, int unit)
             mt_grad_cast(s, mt_store_grad_wire(st, b[i]), grad);
             grad = mt_store_grad_wire(st, b[i]);
         }
-        mt_scatter_cut(s, mt_store_staging_bytes(st, b[i]), grad, k->group, k->grad_cut, mt_dtype_bytes(k->grad_wire) * k->piece);
+        mt_scatter_cut(s, mt_store_staging_bytes(st, b[i]), grad, k->group, k->grad_cut,
+                       mt_dtype_bytes(k->grad_wire) * k->piece);
         mt_view mine = mt_store_piece(st, b[i], MT_STATE_GRAD);
         if (mt_view_given(mine)) mt_sum_pieces(s, mine, mt_store_staging(st, b[i]));
     }

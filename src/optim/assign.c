@@ -5,7 +5,8 @@
 static const enum mt_optimizer optimizer_of[] = {
     [MT_OPTIMIZER_ADAMW] = MT_ADAMW, [MT_OPTIMIZER_MUON] = MT_MUON, [MT_OPTIMIZER_NONE] = MT_FROZEN};
 
-static mt_status assign_one(struct mt_store *s, int tensor, const mt_config *c, const mt_optim_group *g, int64_t n, bool *used, mt_err *e)
+static mt_status assign_one(struct mt_store *s, int tensor, const mt_config *c, const mt_optim_group *g,
+                            int64_t n, bool *used, mt_err *e)
 {
     struct mt_tensor *t = &s->tensor[tensor];
     const struct mt_matrix *m = &s->matrix[t->matrix];
@@ -14,7 +15,8 @@ static mt_status assign_one(struct mt_store *s, int tensor, const mt_config *c, 
     for (int64_t i = 0; i < n; i++) {
         if (!mt_config_match(g[i].match, name)) continue;
         MT_REQUIRE(g[i].optimizer != MT_OPTIMIZER_MUON || m->cols, e, MT_CONFIG,
-                   "optim.groups[%lld] ('%s') gives '%s' to Muon, which takes matrices only; put a pattern with optimizer: adamw before it",
+                   "optim.groups[%lld] ('%s') gives '%s' to Muon, which takes matrices only; put a pattern "
+                   "with optimizer: adamw before it",
                    (long long)i, g[i].match, name);
         used[i] = true;
         t->optimizer = optimizer_of[g[i].optimizer];
@@ -22,7 +24,8 @@ static mt_status assign_one(struct mt_store *s, int tensor, const mt_config *c, 
         t->weight_decay = g[i].weight_decay < 0 ? c->optim_weight_decay : g[i].weight_decay;
         return MT_OK;
     }
-    MT_FAIL(e, MT_CONFIG, "no pattern of optim.groups matches parameter '%s'; end the list with match: \"*\"", name);
+    MT_FAIL(e, MT_CONFIG, "no pattern of optim.groups matches parameter '%s'; end the list with match: \"*\"",
+            name);
 }
 
 mt_status mt_optim_assign(struct mt_store *s, void *arg, mt_err *e)
@@ -34,7 +37,8 @@ mt_status mt_optim_assign(struct mt_store *s, void *arg, mt_err *e)
     for (int i = 0; i < s->n_tensors; i++) MT_TRY(assign_one(s, i, c, g, n, used, e));
     for (int64_t i = 0; i < n; i++)
         MT_REQUIRE(used[i] || g[i].optional, e, MT_CONFIG,
-                   "optim.groups[%lld]: pattern '%s' takes no parameter of this model (an earlier pattern may take them all); "
+                   "optim.groups[%lld]: pattern '%s' takes no parameter of this model (an earlier pattern "
+                   "may take them all); "
                    "remove it, or set optional: true",
                    (long long)i, g[i].match);
     return MT_OK;

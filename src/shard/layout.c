@@ -4,11 +4,15 @@
 
 #include "shard/store.h"
 
-static int64_t width(const struct mt_matrix *m) { return m->cols ? m->cols : 1; }
+static int64_t width(const struct mt_matrix *m)
+{
+    return m->cols ? m->cols : 1;
+}
 
 static int64_t work_bytes(const struct mt_store *s, const struct mt_matrix *m)
 {
-    if (m->form == MT_FORM_PACKED) return mt_packed_bytes(s->target, s->dtype, MT_PACKED_NT, m->rows, m->cols);
+    if (m->form == MT_FORM_PACKED)
+        return mt_packed_bytes(s->target, s->dtype, MT_PACKED_NT, m->rows, m->cols);
     int64_t a = s->target->align;
     return (m->rows * width(m) * mt_dtype_bytes(s->dtype) + a - 1) / a * a;
 }
@@ -17,7 +21,8 @@ static int64_t work_bytes(const struct mt_store *s, const struct mt_matrix *m)
 static bool as_fp8(const struct mt_store *s, int bucket)
 {
     const struct mt_unit *u = &s->unit[s->bucket[bucket].unit];
-    return bucket == u->dense_bucket && (u->experts ? s->formats.fp8_experts : s->formats.fp8_dense && u->layer >= 0);
+    return bucket == u->dense_bucket &&
+           (u->experts ? s->formats.fp8_experts : s->formats.fp8_dense && u->layer >= 0);
 }
 
 static void offsets(struct mt_store *s)
@@ -51,7 +56,8 @@ static int64_t cut_step(const struct mt_store *s, const struct mt_matrix *m)
 }
 /* The cut of a dense bucket nearest below `want` elements: at a band, a panel, a row, or an element of a vector; also in bytes
  * of the working copy and of its fp8 form. */
-static void cut_at(const struct mt_store *s, int bucket, int64_t want, int64_t *elements, int64_t *bytes, int64_t *wire)
+static void cut_at(const struct mt_store *s, int bucket, int64_t want, int64_t *elements, int64_t *bytes,
+                   int64_t *wire)
 {
     const struct mt_bucket *b = &s->bucket[bucket];
     *elements = *bytes = *wire = 0;
@@ -62,8 +68,10 @@ static void cut_at(const struct mt_store *s, int bucket, int64_t want, int64_t *
         if (row >= m->rows) row = m->rows;
         *elements = m->off + row * width(m);
         *bytes = row == m->rows ? m->work_off + work_bytes(s, m)
-                 : m->form == MT_FORM_PACKED ? m->work_off + row * (mt_packed_bytes(s->target, s->dtype, MT_PACKED_NT, step, m->cols) / step)
-                                             : m->work_off + row * width(m) * mt_dtype_bytes(s->dtype);
+                 : m->form == MT_FORM_PACKED
+                     ? m->work_off +
+                           row * (mt_packed_bytes(s->target, s->dtype, MT_PACKED_NT, step, m->cols) / step)
+                     : m->work_off + row * width(m) * mt_dtype_bytes(s->dtype);
         if (!b->fp8) continue;
         struct mt_fp8_form f = mt_fp8_form(s->target, s->dtype, m->rows, m->cols);
         *wire = m->wire_off + (row == m->rows ? f.bytes : row / MT_FP8_TILE * f.band_bytes);
@@ -121,8 +129,10 @@ static void cut_bucket(struct mt_store *s, int i)
             b->edge[k] = experts * b->elements;
             b->work_edge[k] = experts * unit_bytes;
             b->wire_edge[k] = experts * b->wire_bytes;
-        } else if (k < n) cut_at(s, i, b->elements * k / n, &b->edge[k], &b->work_edge[k], &b->wire_edge[k]);
-        else b->edge[k] = b->elements, b->work_edge[k] = unit_bytes, b->wire_edge[k] = b->wire_bytes;
+        } else if (k < n)
+            cut_at(s, i, b->elements * k / n, &b->edge[k], &b->work_edge[k], &b->wire_edge[k]);
+        else
+            b->edge[k] = b->elements, b->work_edge[k] = unit_bytes, b->wire_edge[k] = b->wire_bytes;
     }
     b->piece = largest(b->edge, n);
     b->work_piece = largest(b->work_edge, n);
@@ -131,7 +141,8 @@ static void cut_bucket(struct mt_store *s, int i)
     b->master_cut = add_cut(s, n, b->edge, 4);
     b->work_cut = add_cut(s, n, b->work_edge, 1);
     if (b->work_bytes) content(s, b);
-    b->grad_cut = b->grad_wire == MT_F32 ? b->master_cut : add_cut(s, n, b->edge, mt_dtype_bytes(b->grad_wire));
+    b->grad_cut = b->grad_wire == MT_F32 ? b->master_cut
+                                         : add_cut(s, n, b->edge, mt_dtype_bytes(b->grad_wire));
     if (b->fp8) b->wire_cut = add_cut(s, n, b->wire_edge, 1);
 }
 
@@ -139,8 +150,11 @@ static void cut_bucket(struct mt_store *s, int i)
 static void bucket_name(const struct mt_store *s, int i, char name[24])
 {
     const struct mt_unit *u = &s->unit[s->bucket[i].unit];
-    snprintf(name, 24, "%s%s.%d", u->experts ? "experts" : u->layer < 0 ? "unit" : "layer", i == u->f32_bucket ? ".f32" : "",
-             u->layer < 0 ? s->bucket[i].unit : u->layer);
+    snprintf(name, 24, "%s%s.%d",
+             u->experts     ? "experts"
+             : u->layer < 0 ? "unit"
+                            : "layer",
+             i == u->f32_bucket ? ".f32" : "", u->layer < 0 ? s->bucket[i].unit : u->layer);
 }
 
 static void state_rows(struct mt_store *s, int i, struct mt_ledger *g, bool inference)
@@ -152,12 +166,17 @@ static void state_rows(struct mt_store *s, int i, struct mt_ledger *g, bool infe
     bucket_name(s, i, name);
     for (int w = 0; w < MT_N_STATES; w++) {
         bool keep = (!inference || w == MT_STATE_MASTER) && (w != MT_STATE_V || b->adamw);
-        b->row[w] = keep ? mt_row_add(g, MT_DEVICE_ARENA, class_of[w], 4 * b->piece, "%s.%s", what[w], name) : -1;
+        b->row[w] = keep ? mt_row_add(g, MT_DEVICE_ARENA, class_of[w], 4 * b->piece, "%s.%s", what[w], name)
+                         : -1;
     }
     /* Of the working copy and its fp8 form one is kept from step to step: what operations read, or what the others gather. */
     bool shard = b->members > 1;
-    if (b->work_bytes) b->work_row = mt_row_add(g, MT_DEVICE_ARENA, b->fp8 && shard ? MT_ROW_OPTIM : MT_ROW_WEIGHT, b->work_piece, "work.%s", name);
-    if (b->fp8) b->wire_row = mt_row_add(g, MT_DEVICE_ARENA, shard ? MT_ROW_WEIGHT : MT_ROW_OPTIM, b->wire_piece, "fp8.%s", name);
+    if (b->work_bytes)
+        b->work_row = mt_row_add(g, MT_DEVICE_ARENA, b->fp8 && shard ? MT_ROW_OPTIM : MT_ROW_WEIGHT,
+                                 b->work_piece, "work.%s", name);
+    if (b->fp8)
+        b->wire_row = mt_row_add(g, MT_DEVICE_ARENA, shard ? MT_ROW_WEIGHT : MT_ROW_OPTIM, b->wire_piece,
+                                 "fp8.%s", name);
 }
 
 static void collective_rows(struct mt_store *s, int i, struct mt_ledger *g, bool inference)
@@ -167,13 +186,21 @@ static void collective_rows(struct mt_store *s, int i, struct mt_ledger *g, bool
     int64_t bytes = b->work_bytes ? b->n * b->work_bytes : 4 * b->n * b->elements;
     bucket_name(s, i, name);
     b->full_row[MT_FORWARD] = mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_GATHERED, bytes, "full.f.%s", name);
-    if (b->fp8) b->wire_full_row = mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_GATHERED, b->n * b->wire_bytes, "fp8.full.%s", name);
+    if (b->fp8)
+        b->wire_full_row =
+            mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_GATHERED, b->n * b->wire_bytes, "fp8.full.%s", name);
     if (inference) return;
-    b->full_row[MT_BACKWARD] = s->unit[b->unit].kept ? b->full_row[MT_FORWARD] : mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_GATHERED, bytes, "full.b.%s", name);
-    b->grad_row = mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_STAGING, 4 * b->n * b->elements, "grad.full.%s", name);
+    b->full_row[MT_BACKWARD] =
+        s->unit[b->unit].kept ? b->full_row[MT_FORWARD]
+                              : mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_GATHERED, bytes, "full.b.%s", name);
+    b->grad_row =
+        mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_STAGING, 4 * b->n * b->elements, "grad.full.%s", name);
     int64_t el = mt_dtype_bytes(b->grad_wire);
-    if (b->grad_wire != MT_F32) b->grad_wire_row = mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_STAGING, el * b->n * b->elements, "grad.wire.%s", name);
-    b->staging_row = mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_STAGING, el * b->members * b->piece, "stage.%s", name);
+    if (b->grad_wire != MT_F32)
+        b->grad_wire_row =
+            mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_STAGING, el * b->n * b->elements, "grad.wire.%s", name);
+    b->staging_row =
+        mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_STAGING, el * b->members * b->piece, "stage.%s", name);
 }
 
 void mt_store_layout(struct mt_store *s, struct mt_ledger *g, bool inference)
@@ -191,7 +218,9 @@ void mt_store_layout(struct mt_store *s, struct mt_ledger *g, bool inference)
     for (int i = 0; i < s->n_matrices && !inference; i++) {
         struct mt_matrix *m = &s->matrix[i];
         if (m->form == MT_FORM_PACKED)
-            m->turned_row = mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_GATHERED,
-                                       s->bucket[m->bucket].n * mt_packed_bytes(s->target, s->dtype, MT_PACKED_NN, m->rows, m->cols), "turned.%d.%d", m->unit, i);
+            m->turned_row = mt_row_add(
+                g, MT_DEVICE_ARENA, MT_ROW_GATHERED,
+                s->bucket[m->bucket].n * mt_packed_bytes(s->target, s->dtype, MT_PACKED_NN, m->rows, m->cols),
+                "turned.%d.%d", m->unit, i);
     }
 }

@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-void mt_store_init(struct mt_store *s, mt_dtype dtype, const struct mt_target *t, const struct mt_mesh *mesh, int rank)
+void mt_store_init(struct mt_store *s, mt_dtype dtype, const struct mt_target *t, const struct mt_mesh *mesh,
+                   int rank)
 {
     *s = (struct mt_store){.dtype = dtype, .target = t, .mesh = *mesh, .rank = rank};
 }
@@ -43,9 +44,22 @@ static void add_bucket(struct mt_store *s, int64_t n_experts)
     enum mt_group_id group = n_experts ? MT_GROUP_SLOT : MT_GROUP_SHARD;
     struct mt_place p = mt_mesh_place(&s->mesh, group, s->rank);
     s->bucket = grown(s->bucket, s->n_buckets, &s->cap_buckets, sizeof *s->bucket);
-    s->bucket[s->n_buckets++] = (struct mt_bucket){.unit = s->n_units, .n = n_experts ? n_experts : 1, .group = group, .members = p.n, .me = p.me,
-        .master_cut = -1, .work_cut = -1, .work_row = -1, .full_row = {-1, -1}, .grad_row = -1, .staging_row = -1,
-        .grad_cut = -1, .grad_wire_row = -1, .wire_cut = -1, .wire_row = -1, .wire_full_row = -1};
+    s->bucket[s->n_buckets++] = (struct mt_bucket){.unit = s->n_units,
+                                                   .n = n_experts ? n_experts : 1,
+                                                   .group = group,
+                                                   .members = p.n,
+                                                   .me = p.me,
+                                                   .master_cut = -1,
+                                                   .work_cut = -1,
+                                                   .work_row = -1,
+                                                   .full_row = {-1, -1},
+                                                   .grad_row = -1,
+                                                   .staging_row = -1,
+                                                   .grad_cut = -1,
+                                                   .grad_wire_row = -1,
+                                                   .wire_cut = -1,
+                                                   .wire_row = -1,
+                                                   .wire_full_row = -1};
 }
 
 int mt_store_add_unit(struct mt_store *s, int layer, int64_t n_experts)
@@ -61,8 +75,14 @@ int mt_store_add_matrix(struct mt_store *s, int kind, int layer, enum mt_form fo
 {
     int u = s->n_units - 1;
     s->matrix = grown(s->matrix, s->n_matrices, &s->cap_matrices, sizeof *s->matrix);
-    s->matrix[s->n_matrices] = (struct mt_matrix){.unit = u, .kind = kind, .layer = layer, .form = form, .cols = cols, .turned_row = -1,
-        .bucket = form == MT_FORM_F32 ? s->unit[u].f32_bucket : s->unit[u].dense_bucket};
+    s->matrix[s->n_matrices] =
+        (struct mt_matrix){.unit = u,
+                           .kind = kind,
+                           .layer = layer,
+                           .form = form,
+                           .cols = cols,
+                           .turned_row = -1,
+                           .bucket = form == MT_FORM_F32 ? s->unit[u].f32_bucket : s->unit[u].dense_bucket};
     return s->n_matrices++;
 }
 
@@ -70,8 +90,13 @@ int mt_store_add_tensor(struct mt_store *s, int kind, int layer, int64_t rows, d
 {
     struct mt_matrix *m = &s->matrix[s->n_matrices - 1];
     s->tensor = grown(s->tensor, s->n_tensors, &s->cap_tensors, sizeof *s->tensor);
-    s->tensor[s->n_tensors] = (struct mt_tensor){.matrix = s->n_matrices - 1, .kind = kind, .layer = layer, .row0 = m->rows,
-        .rows = rows, .init_std = init_std, .lr_scale = 1};
+    s->tensor[s->n_tensors] = (struct mt_tensor){.matrix = s->n_matrices - 1,
+                                                 .kind = kind,
+                                                 .layer = layer,
+                                                 .row0 = m->rows,
+                                                 .rows = rows,
+                                                 .init_std = init_std,
+                                                 .lr_scale = 1};
     m->rows += rows;
     return s->n_tensors++;
 }
@@ -95,7 +120,10 @@ void mt_store_cut_content(struct mt_store *s, int cut, const int64_t *content)
     s->cut[cut].content = copy_of(content, s->cut[cut].n + 1);
 }
 
-static int64_t width(const struct mt_matrix *m) { return m->cols ? m->cols : 1; }
+static int64_t width(const struct mt_matrix *m)
+{
+    return m->cols ? m->cols : 1;
+}
 
 int64_t mt_store_expert(const struct mt_store *s, int64_t part)
 {
@@ -112,17 +140,22 @@ static mt_view stacked(const struct mt_store *s, const struct mt_matrix *m, mt_v
 }
 static mt_view f32_matrix(const struct mt_store *s, const struct mt_matrix *m, int32_t row)
 {
-    return stacked(s, m, mt_view_of(row, MT_F32, 4 * m->off, m->rows, m->cols, 0), 4 * s->bucket[m->bucket].elements);
+    return stacked(s, m, mt_view_of(row, MT_F32, 4 * m->off, m->rows, m->cols, 0),
+                   4 * s->bucket[m->bucket].elements);
 }
 
 mt_view mt_store_work(const struct mt_store *s, int matrix, enum mt_pass pass)
 {
     const struct mt_matrix *m = &s->matrix[matrix];
     const struct mt_bucket *b = &s->bucket[m->bucket];
-    int32_t row = b->members > 1 ? b->full_row[pass] : m->form == MT_FORM_F32 ? b->row[MT_STATE_MASTER] : b->work_row;
+    int32_t row = b->members > 1           ? b->full_row[pass]
+                  : m->form == MT_FORM_F32 ? b->row[MT_STATE_MASTER]
+                                           : b->work_row;
     if (m->form == MT_FORM_F32) return f32_matrix(s, m, row);
     if (m->form == MT_FORM_ROWS) return mt_view_of(row, s->dtype, m->work_off, m->rows, m->cols, 0);
-    return stacked(s, m, mt_packed_view(s->target, row, s->dtype, MT_PACKED_NT, m->work_off, m->rows, m->cols), b->work_bytes);
+    return stacked(s, m,
+                   mt_packed_view(s->target, row, s->dtype, MT_PACKED_NT, m->work_off, m->rows, m->cols),
+                   b->work_bytes);
 }
 
 mt_view mt_store_turned(const struct mt_store *s, int matrix)
@@ -140,15 +173,23 @@ mt_view mt_store_grad(const struct mt_store *s, int matrix)
 }
 
 /* ---- views of what is here ---- */
-static int64_t at_least(int64_t x, int64_t lo) { return x > lo ? x : lo; }
-static int64_t at_most(int64_t x, int64_t hi) { return x < hi ? x : hi; }
+static int64_t at_least(int64_t x, int64_t lo)
+{
+    return x > lo ? x : lo;
+}
+static int64_t at_most(int64_t x, int64_t hi)
+{
+    return x < hi ? x : hi;
+}
 
 /* Rows [row0, row0 + rows) of a matrix, as far as this rank's piece reaches. */
-static struct mt_local local_rows(const struct mt_store *s, const struct mt_matrix *m, int64_t row0, int64_t rows)
+static struct mt_local local_rows(const struct mt_store *s, const struct mt_matrix *m, int64_t row0,
+                                  int64_t rows)
 {
     const struct mt_bucket *b = &s->bucket[m->bucket];
     int64_t lo = b->edge[b->me], hi = b->edge[b->me + 1], w = width(m);
-    if (s->unit[m->unit].experts) return (struct mt_local){lo / b->elements, (hi - lo) / b->elements, 0, rows};
+    if (s->unit[m->unit].experts)
+        return (struct mt_local){lo / b->elements, (hi - lo) / b->elements, 0, rows};
     int64_t first = at_least((lo - m->off) / w, row0), last = at_most((hi - m->off) / w, row0 + rows);
     if (lo < m->off) first = row0;
     if (hi <= m->off || last <= first) return (struct mt_local){0, 0, 0, 0};
@@ -161,12 +202,14 @@ struct mt_local mt_store_local(const struct mt_store *s, int tensor)
     return local_rows(s, &s->matrix[t->matrix], t->row0, t->rows);
 }
 
-static mt_view local_state(const struct mt_store *s, const struct mt_matrix *m, struct mt_local l, int64_t row0, enum mt_state what)
+static mt_view local_state(const struct mt_store *s, const struct mt_matrix *m, struct mt_local l,
+                           int64_t row0, enum mt_state what)
 {
     const struct mt_bucket *b = &s->bucket[m->bucket];
     if (!l.parts || b->row[what] < 0) return MT_NONE;
     int64_t off = l.part0 * b->elements + m->off + (row0 + l.row0) * width(m) - b->edge[b->me];
-    return mt_view_stack(mt_view_of(b->row[what], MT_F32, 4 * off, l.rows, width(m), 0), l.parts, 4 * b->elements);
+    return mt_view_stack(mt_view_of(b->row[what], MT_F32, 4 * off, l.rows, width(m), 0), l.parts,
+                         4 * b->elements);
 }
 
 mt_view mt_store_local_state(const struct mt_store *s, int tensor, enum mt_state what)
@@ -182,18 +225,27 @@ bool mt_store_local_work(const struct mt_store *s, int matrix, mt_view *master, 
     struct mt_local l = local_rows(s, m, 0, m->rows);
     if (!l.parts || m->form == MT_FORM_F32) return false;
     *master = local_state(s, m, l, 0, MT_STATE_MASTER);
-    int64_t row_bytes = m->form == MT_FORM_ROWS ? m->cols * mt_dtype_bytes(s->dtype)
-        : mt_packed_bytes(s->target, s->dtype, MT_PACKED_NT, s->target->panel, m->cols) / s->target->panel;
+    int64_t row_bytes = m->form == MT_FORM_ROWS
+                            ? m->cols * mt_dtype_bytes(s->dtype)
+                            : mt_packed_bytes(s->target, s->dtype, MT_PACKED_NT, s->target->panel, m->cols) /
+                                  s->target->panel;
     int64_t off = l.part0 * b->work_bytes + m->work_off + l.row0 * row_bytes - b->work_edge[b->me];
-    *work = m->form == MT_FORM_ROWS ? mt_view_of(b->work_row, s->dtype, off, l.rows, m->cols, 0)
-                                    : mt_packed_view(s->target, b->work_row, s->dtype, MT_PACKED_NT, off, l.rows, m->cols);
-    if (s->unit[m->unit].experts) *work = mt_view_stack(*work, l.parts, b->work_bytes);
-    else *master = mt_view_as(*master, l.rows, m->cols, 0);
+    *work = m->form == MT_FORM_ROWS
+                ? mt_view_of(b->work_row, s->dtype, off, l.rows, m->cols, 0)
+                : mt_packed_view(s->target, b->work_row, s->dtype, MT_PACKED_NT, off, l.rows, m->cols);
+    if (s->unit[m->unit].experts)
+        *work = mt_view_stack(*work, l.parts, b->work_bytes);
+    else
+        *master = mt_view_as(*master, l.rows, m->cols, 0);
     return true;
 }
 
-static int64_t wire_bytes(const struct mt_store *s, int64_t rows, int64_t cols) { return mt_fp8_form(s->target, s->dtype, rows, cols).bytes; }
-static mt_view wire_view(const struct mt_store *s, const struct mt_matrix *m, int32_t row, int64_t off, int64_t parts, int64_t bytes)
+static int64_t wire_bytes(const struct mt_store *s, int64_t rows, int64_t cols)
+{
+    return mt_fp8_form(s->target, s->dtype, rows, cols).bytes;
+}
+static mt_view wire_view(const struct mt_store *s, const struct mt_matrix *m, int32_t row, int64_t off,
+                         int64_t parts, int64_t bytes)
 {
     const struct mt_bucket *b = &s->bucket[m->bucket];
     if (!s->unit[m->unit].experts) return mt_view_of(row, MT_U8, off, bytes, 0, 0);
@@ -210,7 +262,8 @@ mt_view mt_store_local_wire(const struct mt_store *s, int matrix)
     struct mt_local l = local_rows(s, m, 0, m->rows);
     if (!l.parts || !b->fp8) return MT_NONE;
     MT_ASSERT(l.row0 % MT_FP8_TILE == 0);
-    int64_t off = l.part0 * b->wire_bytes + m->wire_off + l.row0 / MT_FP8_TILE * mt_fp8_form(s->target, s->dtype, m->rows, m->cols).band_bytes;
+    int64_t off = l.part0 * b->wire_bytes + m->wire_off +
+                  l.row0 / MT_FP8_TILE * mt_fp8_form(s->target, s->dtype, m->rows, m->cols).band_bytes;
     return wire_view(s, m, b->wire_row, off - b->wire_edge[b->me], l.parts, wire_bytes(s, l.rows, m->cols));
 }
 mt_view mt_store_wire(const struct mt_store *s, int matrix)
@@ -225,7 +278,8 @@ mt_view mt_store_passing(const struct mt_store *s, int bucket)
 {
     const struct mt_bucket *b = &s->bucket[bucket];
     if (!b->fp8) return MT_NONE;
-    return b->members > 1 ? mt_view_of(b->work_row, MT_U8, 0, b->work_piece, 0, 0) : mt_view_of(b->wire_row, MT_U8, 0, b->wire_piece, 0, 0);
+    return b->members > 1 ? mt_view_of(b->work_row, MT_U8, 0, b->work_piece, 0, 0)
+                          : mt_view_of(b->wire_row, MT_U8, 0, b->wire_piece, 0, 0);
 }
 mt_view mt_store_wire_piece(const struct mt_store *s, int bucket)
 {
@@ -262,7 +316,8 @@ mt_view mt_store_work_piece(const struct mt_store *s, int bucket)
 mt_view mt_store_full(const struct mt_store *s, int bucket, enum mt_pass pass)
 {
     const struct mt_bucket *b = &s->bucket[bucket];
-    return mt_view_of(b->full_row[pass], MT_U8, 0, b->work_bytes ? b->n * b->work_bytes : 4 * b->n * b->elements, 0, 0);
+    return mt_view_of(b->full_row[pass], MT_U8, 0,
+                      b->work_bytes ? b->n * b->work_bytes : 4 * b->n * b->elements, 0, 0);
 }
 mt_view mt_store_full_grad(const struct mt_store *s, int bucket)
 {

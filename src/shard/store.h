@@ -34,67 +34,72 @@ enum mt_pass { MT_FORWARD, MT_BACKWARD, MT_N_PASSES };
 
 /* What travels between ranks. */
 struct mt_formats {
-    mt_dtype reduce;              /* of gradients with a working copy: MT_F32 or MT_BF16 */
-    bool fp8_experts, fp8_dense;  /* gathers of experts; of the packed matrices of blocks */
+    mt_dtype reduce;             /* of gradients with a working copy: MT_F32 or MT_BF16 */
+    bool fp8_experts, fp8_dense; /* gathers of experts; of the packed matrices of blocks */
 };
 struct mt_bucket {
     int unit;
-    int64_t n;                  /* experts stacked in it, of this rank's slot; 1 for dense buckets */
-    int64_t elements;           /* of one stacked part; the bucket holds n times as many */
-    int64_t work_bytes;         /* of one part; 0: the masters are the working copy */
-    bool adamw;                 /* some tensor of it has a second moment */
+    int64_t n;          /* experts stacked in it, of this rank's slot; 1 for dense buckets */
+    int64_t elements;   /* of one stacked part; the bucket holds n times as many */
+    int64_t work_bytes; /* of one part; 0: the masters are the working copy */
+    bool adamw;         /* some tensor of it has a second moment */
     enum mt_group_id group;
     int members, me;
-    int64_t *edge;              /* [members + 1] elements: where the bucket is cut; owned */
-    int64_t *work_edge;         /* [members + 1] bytes of the working copy, likewise; owned */
-    int master_cut, work_cut;   /* indices of the same cuts in mt_store.cut, in bytes; -1: a group of one */
-    int64_t piece, work_piece;  /* elements and bytes of the largest piece: what rows are sized for */
+    int64_t *edge;             /* [members + 1] elements: where the bucket is cut; owned */
+    int64_t *work_edge;        /* [members + 1] bytes of the working copy, likewise; owned */
+    int master_cut, work_cut;  /* indices of the same cuts in mt_store.cut, in bytes; -1: a group of one */
+    int64_t piece, work_piece; /* elements and bytes of the largest piece: what rows are sized for */
     int32_t row[MT_N_STATES], work_row;
-    int32_t full_row[MT_N_PASSES], grad_row, staging_row; /* gathered weights, whole gradients, pieces to be summed; -1 */
-    mt_dtype grad_wire;         /* of what is scattered; not f32: through grad_wire_row, cut by grad_cut */
+    int32_t full_row[MT_N_PASSES], grad_row,
+        staging_row;    /* gathered weights, whole gradients, pieces to be summed; -1 */
+    mt_dtype grad_wire; /* of what is scattered; not f32: through grad_wire_row, cut by grad_cut */
     int grad_cut;
     int32_t grad_wire_row;
-    bool fp8;                   /* gathered as fp8; the working copy is then kept only by a group of one */
-    int64_t wire_bytes;         /* fp8 form of one part; 0: gathered as it is */
-    int64_t *wire_edge;         /* [members + 1] bytes of it, as work_edge; owned */
+    bool fp8;           /* gathered as fp8; the working copy is then kept only by a group of one */
+    int64_t wire_bytes; /* fp8 form of one part; 0: gathered as it is */
+    int64_t *wire_edge; /* [members + 1] bytes of it, as work_edge; owned */
     int wire_cut;
-    int64_t wire_piece;         /* the largest */
+    int64_t wire_piece;              /* the largest */
     int32_t wire_row, wire_full_row; /* this rank's piece in that form; everybody's */
 };
 struct mt_matrix {
-    int unit, bucket, kind;     /* kind, layer: the model's */
+    int unit, bucket, kind; /* kind, layer: the model's */
     int layer;
     enum mt_form form;
-    int64_t rows, cols;         /* cols 0: a vector */
-    int64_t off, work_off, wire_off; /* within one part: elements of the masters, bytes of the working copy, of its fp8 form */
-    int32_t turned_row;         /* a packed matrix in NN form, for backward; -1: none */
+    int64_t rows, cols; /* cols 0: a vector */
+    int64_t off, work_off,
+        wire_off; /* within one part: elements of the masters, bytes of the working copy, of its fp8 form */
+    int32_t turned_row; /* a packed matrix in NN form, for backward; -1: none */
 };
 enum mt_optimizer { MT_ADAMW, MT_MUON, MT_FROZEN };
 struct mt_tensor {
     int matrix, kind, layer;
-    int64_t row0, rows;         /* of the matrix */
+    int64_t row0, rows; /* of the matrix */
     enum mt_optimizer optimizer;
     double lr_scale, weight_decay, init_std; /* init_std < 0: filled with -init_std - 1 */
 };
 struct mt_unit {
     int layer;
-    bool experts, kept;         /* kept: what forward gathered serves backward too */
+    bool experts, kept; /* kept: what forward gathered serves backward too */
     int dense_bucket, f32_bucket;
 };
 struct mt_store {
-    mt_dtype dtype;             /* of working copies */
-    struct mt_formats formats;  /* set before mt_store_layout; zero: f32 gradients, gathers of the working copy */
+    mt_dtype dtype; /* of working copies */
+    struct mt_formats
+        formats; /* set before mt_store_layout; zero: f32 gradients, gathers of the working copy */
     const struct mt_target *target;
     struct mt_mesh mesh;
     int rank;
-    struct mt_unit *unit;       /* all arrays owned */
+    struct mt_unit *unit; /* all arrays owned */
     struct mt_bucket *bucket;
     struct mt_matrix *matrix;
     struct mt_tensor *tensor;
-    struct mt_cut *cut;         /* for mt_ctx.cut */
-    int n_units, n_buckets, n_matrices, n_tensors, n_cuts, cap_units, cap_buckets, cap_matrices, cap_tensors, cap_cuts;
+    struct mt_cut *cut; /* for mt_ctx.cut */
+    int n_units, n_buckets, n_matrices, n_tensors, n_cuts, cap_units, cap_buckets, cap_matrices, cap_tensors,
+        cap_cuts;
 };
-void mt_store_init(struct mt_store *s, mt_dtype dtype, const struct mt_target *t, const struct mt_mesh *mesh, int rank);
+void mt_store_init(struct mt_store *s, mt_dtype dtype, const struct mt_target *t, const struct mt_mesh *mesh,
+                   int rank);
 void mt_store_release(struct mt_store *s);
 
 /* Build-up, in order: a unit, its matrices, each matrix's tensors (rows add up). n_experts: of a slot; 0 for a dense unit. */
@@ -135,16 +140,19 @@ mt_view mt_store_wire(const struct mt_store *s, int matrix);
 mt_view mt_store_passing(const struct mt_store *s, int bucket);
 
 /* Buckets: this rank's piece of a state, and the buffers of its collectives. */
-mt_view mt_store_piece(const struct mt_store *s, int bucket, enum mt_state what);   /* [elements] f32; MT_NONE if empty */
-mt_view mt_store_piece_bytes(const struct mt_store *s, int bucket, enum mt_state what); /* the same as u8, perhaps empty */
-mt_view mt_store_work_piece(const struct mt_store *s, int bucket);                  /* [bytes] u8 */
-mt_view mt_store_full(const struct mt_store *s, int bucket, enum mt_pass pass);     /* [bytes] u8 */
-mt_view mt_store_wire_piece(const struct mt_store *s, int bucket);                  /* [bytes] u8, likewise of the fp8 form */
-mt_view mt_store_wire_full(const struct mt_store *s, int bucket);                   /* [bytes] u8 */
-mt_view mt_store_full_grad(const struct mt_store *s, int bucket);                   /* [elements] f32 */
-mt_view mt_store_grad_wire(const struct mt_store *s, int bucket);                   /* [elements] grad_wire */
-mt_view mt_store_staging(const struct mt_store *s, int bucket);                     /* [members, elements of the piece] grad_wire, ld = largest piece */
-mt_view mt_store_staging_bytes(const struct mt_store *s, int bucket);               /* the whole row */
+mt_view mt_store_piece(const struct mt_store *s, int bucket,
+                       enum mt_state what); /* [elements] f32; MT_NONE if empty */
+mt_view mt_store_piece_bytes(const struct mt_store *s, int bucket,
+                             enum mt_state what);                  /* the same as u8, perhaps empty */
+mt_view mt_store_work_piece(const struct mt_store *s, int bucket); /* [bytes] u8 */
+mt_view mt_store_full(const struct mt_store *s, int bucket, enum mt_pass pass); /* [bytes] u8 */
+mt_view mt_store_wire_piece(const struct mt_store *s, int bucket); /* [bytes] u8, likewise of the fp8 form */
+mt_view mt_store_wire_full(const struct mt_store *s, int bucket);  /* [bytes] u8 */
+mt_view mt_store_full_grad(const struct mt_store *s, int bucket);  /* [elements] f32 */
+mt_view mt_store_grad_wire(const struct mt_store *s, int bucket);  /* [elements] grad_wire */
+mt_view mt_store_staging(const struct mt_store *s,
+                         int bucket); /* [members, elements of the piece] grad_wire, ld = largest piece */
+mt_view mt_store_staging_bytes(const struct mt_store *s, int bucket); /* the whole row */
 
 /* Of everything above that all ranks must have alike: units, buckets, dtypes, orders, cuts. */
 uint64_t mt_store_hash(const struct mt_store *s);

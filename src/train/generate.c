@@ -13,6 +13,7 @@ void mt_generate_step(struct mt_ctx *ctx, void *arg)
     mt_copy_h2d(in, m->device.pos, m->host.pos);
     mt_stream_wait(s, mt_event_record(in));
     mt_embed_forward(r, m->layer[0].x);
-    for (int l = 0; l < (int)m->shape.L; l++) mt_block_forward(r, l, m->layer[l].x, l + 1 < m->shape.L ? m->layer[l + 1].x : m->x_last);
+    for (int l = 0; l < (int)m->shape.L; l++)
+        mt_block_forward(r, l, m->layer[l].x, l + 1 < m->shape.L ? m->layer[l + 1].x : m->x_last);
     mt_head_logits(r, m->x_last, t->step);
 }

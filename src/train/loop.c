@@ -26,15 +26,15 @@ struct run {
     const struct mt_job *job;
     struct mt_session s;
     struct mt_metrics metrics;
-    struct mt_ckpt_items items;   /* what a checkpoint holds, of all ranks */
-    int64_t *routed;              /* rows of every block's experts, for the metrics */
+    struct mt_ckpt_items items; /* what a checkpoint holds, of all ranks */
+    int64_t *routed;            /* rows of every block's experts, for the metrics */
     int world;
-    struct mt_ckpt_meta at;       /* steps done, tokens seen */
+    struct mt_ckpt_meta at; /* steps done, tokens seen */
     mt_loader *loader;
-    int32_t *staging;             /* prefetched batches: [prefetch][ranks here][4][micro N] */
-    int64_t saved;                /* step of the newest checkpoint, -1: none */
-    int64_t stop;                 /* end of this process by run.stop_after */
-    int lock;                     /* the run's folder, locked against a second job; -1: not open */
+    int32_t *staging; /* prefetched batches: [prefetch][ranks here][4][micro N] */
+    int64_t saved;    /* step of the newest checkpoint, -1: none */
+    int64_t stop;     /* end of this process by run.stop_after */
+    int lock;         /* the run's folder, locked against a second job; -1: not open */
 };
 
 /* ---- signals: blocked in every thread and polled between steps, so no handler and no global is needed ---- */
@@ -63,10 +63,20 @@ static bool asked_to_stop(const struct run *r)
 static mt_data_options data_options(const mt_config *c, const struct mt_job *job)
 {
     return (mt_data_options){
-        .train = c->data_train, .valid = c->data_valid, .valid_fraction = c->data_valid_fraction,
-        .mode = c->data_mode == MT_DATA_MODE_PACKED ? MT_DATA_PACKED : MT_DATA_WINDOWS, .document_mask = c->data_document_mask,
-        .reset_positions = c->data_reset_positions, .eod = c->data_eod, .seq_len = c->train_seq_len, .micro_batch = c->train_micro_batch,
-        .global_batch = c->train_global_batch, .vocab = c->model_vocab, .n_ranks = job->world, .local_ranks = job->n_local, .prefetch = c->data_prefetch,
+        .train = c->data_train,
+        .valid = c->data_valid,
+        .valid_fraction = c->data_valid_fraction,
+        .mode = c->data_mode == MT_DATA_MODE_PACKED ? MT_DATA_PACKED : MT_DATA_WINDOWS,
+        .document_mask = c->data_document_mask,
+        .reset_positions = c->data_reset_positions,
+        .eod = c->data_eod,
+        .seq_len = c->train_seq_len,
+        .micro_batch = c->train_micro_batch,
+        .global_batch = c->train_global_batch,
+        .vocab = c->model_vocab,
+        .n_ranks = job->world,
+        .local_ranks = job->n_local,
+        .prefetch = c->data_prefetch,
         .seed = (uint64_t)c->train_seed,
     };
 }
@@ -79,7 +89,8 @@ static mt_status lock_folder(struct run *r, mt_err *e)
     r->lock = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     MT_REQUIRE(r->lock >= 0, e, MT_IO, "cannot open the folder '%s': %s", dir, strerror(errno));
     bool taken = flock(r->lock, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK;
-    MT_REQUIRE(!taken, e, MT_IO, "another process trains in '%s': wait for its end, or set another run.dir", dir);
+    MT_REQUIRE(!taken, e, MT_IO, "another process trains in '%s': wait for its end, or set another run.dir",
+               dir);
     return MT_OK;
 }
 
@@ -120,7 +131,9 @@ static mt_status find_resume(const mt_config *c, char path[MT_CKPT_PATH], mt_err
     if (c->ckpt_resume == MT_RESUME_NEVER) return MT_OK;
     MT_TRY(mt_ckpt_newest(c->run_dir, path, e));
     MT_REQUIRE(path[0] || c->ckpt_resume != MT_RESUME_REQUIRED, e, MT_CKPT,
-               "ckpt.resume is 'required' and '%s/ckpt' holds no valid checkpoint; set ckpt.resume: auto to start anew", c->run_dir);
+               "ckpt.resume is 'required' and '%s/ckpt' holds no valid checkpoint; set ckpt.resume: auto to "
+               "start anew",
+               c->run_dir);
     return MT_OK;
 }
 
@@ -149,7 +162,8 @@ static mt_status open_items(struct run *r, mt_err *e)
 {
     struct mt_ckpt_rank *rank = calloc((size_t)r->s.n_local, sizeof *rank);
     mt_status st = rank ? MT_OK : mt_err_set(e, MT_IO, "no memory for %d ranks", r->s.n_local);
-    for (int i = 0; i < r->s.n_local && rank; i++) rank[i] = (struct mt_ckpt_rank){&r->s.rank[i].model, &r->s.rank[i].ctx};
+    for (int i = 0; i < r->s.n_local && rank; i++)
+        rank[i] = (struct mt_ckpt_rank){&r->s.rank[i].model, &r->s.rank[i].ctx};
     if (rank) st = mt_ckpt_items_open(&r->items, rank, r->s.n_local, e);
     free(rank);
     st = mt_job_agree(r->job, st, e);
@@ -186,7 +200,9 @@ static mt_status open_data(struct run *r, mt_err *e)
 {
     const mt_config *c = r->cfg;
     mt_data_options data = data_options(c, r->job);
-    MT_REQUIRE(c->data_train[0], e, MT_CONFIG, "data.train is empty: name the PREFIX of a PREFIX.idx and PREFIX.bin made by `moetitan data pack`");
+    MT_REQUIRE(
+        c->data_train[0], e, MT_CONFIG,
+        "data.train is empty: name the PREFIX of a PREFIX.idx and PREFIX.bin made by `moetitan data pack`");
     MT_TRY(mt_config_check_world(c, r->world, e));
     return mt_loader_open(&r->loader, &data, e);
 }
@@ -207,9 +223,11 @@ static mt_status open_rest(struct run *r, mt_err *e)
     if (r->job->me == 0) MT_TRY(save_config(c, e));
     MT_TRY(mt_metrics_open(&r->metrics, &r->s, r->at.step, e));
     if (c->run_trace_collectives) MT_TRY(mt_wire_trace(&r->s, e));
-    r->staging = malloc((size_t)(c->data_prefetch * r->s.n_local * 4 * tokens_of_rank(r)) * sizeof *r->staging);
+    r->staging =
+        malloc((size_t)(c->data_prefetch * r->s.n_local * 4 * tokens_of_rank(r)) * sizeof *r->staging);
     r->routed = calloc((size_t)(d->L * d->E + 1), sizeof *r->routed);
-    MT_REQUIRE(r->staging && r->routed, e, MT_IO, "cannot allocate %lld prefetched batches", (long long)c->data_prefetch);
+    MT_REQUIRE(r->staging && r->routed, e, MT_IO, "cannot allocate %lld prefetched batches",
+               (long long)c->data_prefetch);
     for (int64_t i = 0; i < c->data_prefetch; i++) MT_TRY(prefetch(r, r->at.step + i, e));
     return MT_OK;
 }
@@ -226,7 +244,8 @@ static mt_status open_run(struct run *r, mt_err *e)
     MT_TRY(mt_job_agree(r->job, open_folder(r, resume, e), e));
     mt_job_broadcast(r->job, resume, sizeof resume, 0);
     MT_TRY(open_items(r, e));
-    if (asked_to_stop(r)) MT_FAIL(e, MT_PREEMPTED, "stopped before the first step; what was saved before is as it was");
+    if (asked_to_stop(r))
+        MT_FAIL(e, MT_PREEMPTED, "stopped before the first step; what was saved before is as it was");
     MT_TRY(mt_job_agree(r->job, initial_state(r, resume, e), e));
     MT_TRY(mt_job_agree(r->job, open_rest(r, e), e));
     if (r->job->me != 0) return MT_OK;
@@ -264,12 +283,14 @@ static double balance(const struct run *r)
 {
     const struct mt_model *m = &r->s.rank[0].model;
     const struct mt_shape *d = &m->shape;
-    double worst = 0, mean = (double)(r->world * m->opt.micro_batches * d->N * d->K) / (double)(d->E ? d->E : 1);
+    double worst = 0,
+           mean = (double)(r->world * m->opt.micro_batches * d->N * d->K) / (double)(d->E ? d->E : 1);
     memset(r->routed, 0, (size_t)(d->L * d->E) * sizeof *r->routed);
     for (int64_t l = 0; l < d->L; l++)
         for (int64_t x = 0; x < d->E && mt_is_moe(d, l); x++)
             for (int i = 0; i < r->s.n_local; i++)
-                for (int64_t b = 0; b < m->opt.micro_batches; b++) r->routed[l * d->E + x] += mt_rank_counts(&r->s.rank[i].step.rank, b, (int)l)[x];
+                for (int64_t b = 0; b < m->opt.micro_batches; b++)
+                    r->routed[l * d->E + x] += mt_rank_counts(&r->s.rank[i].step.rank, b, (int)l)[x];
     if (d->E) mt_job_sum(r->job, r->routed, d->L * d->E);
     for (int64_t i = 0; i < d->L * d->E; i++)
         if ((double)r->routed[i] / mean > worst) worst = (double)r->routed[i] / mean;
@@ -279,7 +300,8 @@ static double balance(const struct run *r)
 static void prepare_step(struct run *r)
 {
     const mt_config *c = r->cfg;
-    double factor = mt_lr_factor(r->at.step, c->train_steps, c->optim_warmup_steps, c->optim_decay_ratio, c->optim_decay, c->optim_min_lr_ratio);
+    double factor = mt_lr_factor(r->at.step, c->train_steps, c->optim_warmup_steps, c->optim_decay_ratio,
+                                 c->optim_decay, c->optim_min_lr_ratio);
     for (int i = 0; i < r->s.n_local; i++) {
         struct mt_step *t = &r->s.rank[i].step;
         t->step = r->at.step;
@@ -289,7 +311,10 @@ static void prepare_step(struct run *r)
 }
 
 /* Between these agreements a failure is this process's alone, and the others already wait for it in a collective. */
-static mt_status fatal(const struct run *r, mt_status st, const mt_err *e) { return mt_job_fatal(r->job, st, e); }
+static mt_status fatal(const struct run *r, mt_status st, const mt_err *e)
+{
+    return mt_job_fatal(r->job, st, e);
+}
 
 static mt_status run_step(struct run *r, mt_err *e)
 {
@@ -304,13 +329,16 @@ static mt_status check_step(const struct run *r, mt_err *e)
     const struct mt_step *t = &r->s.rank[0].step;
     char newest[64] = "There is no checkpoint";
     MT_REQUIRE(t->valid > 0, e, MT_DATA,
-               "step %lld: none of its tokens has a successor in its own document, so there is nothing to learn from; use longer documents, or "
+               "step %lld: none of its tokens has a successor in its own document, so there is nothing to "
+               "learn from; use longer documents, or "
                "a larger train.seq_len or train.global_batch",
                (long long)t->step + 1);
     if (t->updated) return MT_OK;
-    if (r->saved >= 0) snprintf(newest, sizeof newest, "The newest checkpoint is of step %lld", (long long)r->saved);
+    if (r->saved >= 0)
+        snprintf(newest, sizeof newest, "The newest checkpoint is of step %lld", (long long)r->saved);
     MT_FAIL(e, MT_NONFINITE,
-            "step %lld: the loss is %g and the gradient norm %g; the weights were left as they were. %s; a lower optim.lr or a longer "
+            "step %lld: the loss is %g and the gradient norm %g; the weights were left as they were. %s; a "
+            "lower optim.lr or a longer "
             "optim.warmup_steps may help",
             (long long)t->step + 1, t->loss / (double)t->valid, t->norm, newest);
 }
@@ -319,7 +347,8 @@ static mt_status one_step(struct run *r, mt_err *e)
 {
     const mt_config *c = r->cfg;
     const struct mt_step *t = &r->s.rank[0].step; /* what every rank found */
-    struct mt_metrics_step x = {.steps = c->train_steps, .step_tokens = c->train_global_batch * c->train_seq_len};
+    struct mt_metrics_step x = {.steps = c->train_steps,
+                                .step_tokens = c->train_global_batch * c->train_seq_len};
     double t0 = mt_now();
     MT_TRY(fatal(r, batch_to_arenas(r, &x.data_wait_s, e), e));
     prepare_step(r);
@@ -334,7 +363,9 @@ static mt_status one_step(struct run *r, mt_err *e)
     x.lr = c->optim_lr * t->lr_factor;
     x.balance = balance(r);
     x.step_s = mt_now() - t0;
-    mt_metrics_step(&r->metrics, &r->s, &x, r->at.step % c->train_log_interval == 0 || r->at.step == 1 || r->at.step == c->train_steps);
+    mt_metrics_step(&r->metrics, &r->s, &x,
+                    r->at.step % c->train_log_interval == 0 || r->at.step == 1 ||
+                        r->at.step == c->train_steps);
     if (c->run_traffic && x.step == r->metrics.first_step + 1) MT_TRY(mt_wire_report(&r->s, x.step, e));
     return MT_OK;
 }
@@ -348,13 +379,15 @@ static mt_status valid_to_arena(struct run *r, int i, int64_t b, int64_t batch, 
     int64_t n = r->s.rank[i].model.shape.N, ignored = 0;
     mt_sample out = {(int32_t *)mt_address(c, h->tokens) + b * n, (int32_t *)mt_address(c, h->labels) + b * n,
                      (int32_t *)mt_address(c, h->begin) + b * n, (int32_t *)mt_address(c, h->pos) + b * n};
-    return mt_loader_valid_batch(r->loader, (batch * r->world + r->s.first + i) * r->cfg->train_micro_batch, &out, &ignored, e);
+    return mt_loader_valid_batch(r->loader, (batch * r->world + r->s.first + i) * r->cfg->train_micro_batch,
+                                 &out, &ignored, e);
 }
 
 static mt_status validate(struct run *r, mt_err *e)
 {
     const mt_config *c = r->cfg;
-    int64_t each = c->train_micro_batch * r->world, batches = (mt_loader_n_valid(r->loader) + each - 1) / each, valid = 0, micro,
+    int64_t each = c->train_micro_batch * r->world,
+            batches = (mt_loader_n_valid(r->loader) + each - 1) / each, valid = 0, micro,
             most = r->s.rank[0].model.opt.micro_batches;
     double loss = 0;
     if (batches > c->train_eval_batches) batches = c->train_eval_batches;
@@ -386,15 +419,19 @@ static void write_checkpoint(struct run *r)
         return;
     }
     r->saved = r->at.step;
-    mt_say("step %5lld  checkpoint %s/ckpt/step-%08lld in %.2f s\n", (long long)r->at.step, r->cfg->run_dir, (long long)r->at.step, mt_now() - t0);
-    if (mt_ckpt_prune(r->cfg->run_dir, r->cfg->ckpt_keep_last, &e) != MT_OK) fprintf(stderr, "moetitan: %s\n", e.msg);
+    mt_say("step %5lld  checkpoint %s/ckpt/step-%08lld in %.2f s\n", (long long)r->at.step, r->cfg->run_dir,
+           (long long)r->at.step, mt_now() - t0);
+    if (mt_ckpt_prune(r->cfg->run_dir, r->cfg->ckpt_keep_last, &e) != MT_OK)
+        fprintf(stderr, "moetitan: %s\n", e.msg);
 }
 
 static void save(struct run *r)
 {
     if (r->saved == r->at.step) return;
-    if (r->job->me == 0) write_checkpoint(r);
-    else mt_ckpt_serve(&r->items);
+    if (r->job->me == 0)
+        write_checkpoint(r);
+    else
+        mt_ckpt_serve(&r->items);
     mt_job_broadcast(r->job, &r->saved, sizeof r->saved, 0);
 }
 
@@ -402,11 +439,14 @@ static mt_status leave(struct run *r, bool early, mt_err *e)
 {
     if (early || r->cfg->ckpt_at_end) {
         save(r);
-        MT_REQUIRE(r->saved == r->at.step, e, MT_IO, "the run ends at step %lld and its last checkpoint could not be written (see above)", (long long)r->at.step);
+        MT_REQUIRE(r->saved == r->at.step, e, MT_IO,
+                   "the run ends at step %lld and its last checkpoint could not be written (see above)",
+                   (long long)r->at.step);
     }
     if (early)
-        MT_FAIL(e, MT_PREEMPTED, "stopped after step %lld of %lld; everything is saved, the same command goes on from there", (long long)r->at.step,
-                (long long)r->cfg->train_steps);
+        MT_FAIL(e, MT_PREEMPTED,
+                "stopped after step %lld of %lld; everything is saved, the same command goes on from there",
+                (long long)r->at.step, (long long)r->cfg->train_steps);
     return MT_OK;
 }
 
@@ -414,11 +454,13 @@ static mt_status loop(struct run *r, mt_err *e)
 {
     const mt_config *c = r->cfg;
     if (r->at.step >= c->train_steps && r->job->me == 0)
-        mt_say("step %5lld  nothing to do: train.steps is %lld\n", (long long)r->at.step, (long long)c->train_steps);
+        mt_say("step %5lld  nothing to do: train.steps is %lld\n", (long long)r->at.step,
+               (long long)c->train_steps);
     while (r->at.step < c->train_steps) {
         MT_TRY(one_step(r, e));
         bool last = r->at.step == c->train_steps;
-        if (c->train_eval_interval && (last || r->at.step % c->train_eval_interval == 0)) MT_TRY(validate(r, e));
+        if (c->train_eval_interval && (last || r->at.step % c->train_eval_interval == 0))
+            MT_TRY(validate(r, e));
         if (!last && c->ckpt_interval && r->at.step % c->ckpt_interval == 0) save(r);
         if (!last && (asked_to_stop(r) || r->at.step == r->stop)) return leave(r, true, e);
     }

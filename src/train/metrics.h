@@ -7,8 +7,9 @@
 #include "train/session.h"
 
 struct mt_metrics {
-    int fd;                   /* of metrics.jsonl; -1: not this process's to write, or not open */
-    double peak_flops;        /* what MFU is a share of: the best GEMM rate measured at start, times workers, times processes */
+    int fd; /* of metrics.jsonl; -1: not this process's to write, or not open */
+    double
+        peak_flops; /* what MFU is a share of: the best GEMM rate measured at start, times workers, times processes */
     double flops_per_token;
     double started, last_log; /* seconds */
     int64_t first_step;       /* of this process */
@@ -23,12 +24,14 @@ struct mt_metrics_step {
 
 /* Opens RUN/metrics.jsonl for a run that goes on after `step` steps: lines of later steps, and a torn last line, are
  * removed. Measures the peak. */
-MT_MUST_USE mt_status mt_metrics_open(struct mt_metrics *m, const struct mt_session *s, int64_t step, mt_err *e);
+MT_MUST_USE mt_status mt_metrics_open(struct mt_metrics *m, const struct mt_session *s, int64_t step,
+                                      mt_err *e);
 void mt_metrics_close(struct mt_metrics *m);
 /* The start-up table: model, device, memory. */
 void mt_metrics_banner(const struct mt_metrics *m, const struct mt_session *s);
 /* A line of metrics.jsonl; `show`: one on the terminal too. */
-void mt_metrics_step(struct mt_metrics *m, const struct mt_session *s, const struct mt_metrics_step *x, bool show);
+void mt_metrics_step(struct mt_metrics *m, const struct mt_session *s, const struct mt_metrics_step *x,
+                     bool show);
 void mt_metrics_valid(struct mt_metrics *m, int64_t step, double val_loss);
 double mt_now(void); /* seconds, monotonic */
 /* Text to the terminal, unbuffered. */

@@ -21,7 +21,8 @@ static void answer(void *arg, enum mt_read_kind kind, int64_t index, mt_view src
     if (kind == MT_READ_STATE && src.bytes == sizeof one_i) memcpy(dst, &one_i, sizeof one_i);
 }
 
-static mt_status record(const struct mt_session *s, struct mt_step *t, struct mt_ctx *ctx, int rounds, mt_err *e)
+static mt_status record(const struct mt_session *s, struct mt_step *t, struct mt_ctx *ctx, int rounds,
+                        mt_err *e)
 {
     MT_TRY(mt_rank_init(&t->rank, ctx, &s->rank[0].model, e));
     t->rank.force_rounds = rounds;
@@ -39,7 +40,10 @@ static mt_status record(const struct mt_session *s, struct mt_step *t, struct mt
 mt_status mt_session_record(const struct mt_session *s, int rounds, struct mt_recording *q, mt_err *e)
 {
     struct mt_ctx ctx;
-    struct mt_step t = {.optim = &s->rank[0].optim, .cfg = s->cfg, .lr_factor = 1, .micro = s->rank[0].model.opt.micro_batches};
+    struct mt_step t = {.optim = &s->rank[0].optim,
+                        .cfg = s->cfg,
+                        .lr_factor = 1,
+                        .micro = s->rank[0].model.opt.micro_batches};
     mt_ctx_init(&ctx, s->first, s->world, &mt_device_sim, &s->ledger);
     ctx.answer = answer;
     ctx.cut = s->rank[0].model.store.cut;
@@ -75,21 +79,25 @@ void mt_session_memory(const struct mt_session *s, char *out, size_t size)
         for (int c = 0; c < MT_N_ROW_CLASSES && n < size; c++) {
             int64_t bytes = 0;
             for (int i = 0; i < s->ledger.n; i++)
-                if (s->ledger.row[i].arena == a && s->ledger.row[i].row_class == c) bytes += s->ledger.row[i].bytes;
+                if (s->ledger.row[i].arena == a && s->ledger.row[i].row_class == c)
+                    bytes += s->ledger.row[i].bytes;
             if (bytes)
-                n += (size_t)snprintf(out + n, size - n, "  %-7s %12.2f MiB  %s\n", arena_name[a], (double)bytes / (1 << 20),
-                                      mt_row_class_text((enum mt_row_class)c));
+                n += (size_t)snprintf(out + n, size - n, "  %-7s %12.2f MiB  %s\n", arena_name[a],
+                                      (double)bytes / (1 << 20), mt_row_class_text((enum mt_row_class)c));
         }
 }
 
-static mt_status check_limit(const struct mt_session *s, enum mt_arena a, int64_t limit, const char *option, mt_err *e)
+static mt_status check_limit(const struct mt_session *s, enum mt_arena a, int64_t limit, const char *option,
+                             mt_err *e)
 {
     char table[900];
     if (!limit || s->plan.peak[a] <= limit) return MT_OK;
     mt_session_memory(s, table, sizeof table);
     MT_FAIL(e, MT_NOFIT,
-            "the run needs %lld bytes in the %s arena and %s allows %lld: %lld too many. Rows by class (those not kept from step "
-            "to step share bytes):\n%s  Smaller train.micro_batch, train.loss_chunk or moe.buffer_factor need less.",
+            "the run needs %lld bytes in the %s arena and %s allows %lld: %lld too many. Rows by class "
+            "(those not kept from step "
+            "to step share bytes):\n%s  Smaller train.micro_batch, train.loss_chunk or moe.buffer_factor "
+            "need less.",
             (long long)s->plan.peak[a], a == MT_DEVICE_ARENA ? "device" : "host", option, (long long)limit,
             (long long)(s->plan.peak[a] - limit), table);
 }
@@ -100,8 +108,8 @@ static mt_status open_arenas(struct mt_session *s, struct mt_session_rank *r, mt
         size_t bytes = ((size_t)s->plan.peak[a] + 4095) / 4096 * 4096;
         if (!bytes) bytes = 4096;
         void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        MT_REQUIRE(p != MAP_FAILED, e, MT_NOFIT, "cannot map %zu bytes for the %s arena of rank %d of %d", bytes,
-                   a == MT_DEVICE_ARENA ? "device" : "host", r->ctx.rank, s->world);
+        MT_REQUIRE(p != MAP_FAILED, e, MT_NOFIT, "cannot map %zu bytes for the %s arena of rank %d of %d",
+                   bytes, a == MT_DEVICE_ARENA ? "device" : "host", r->ctx.rank, s->world);
         madvise(p, bytes, MADV_HUGEPAGE); /* a hint: fewer TLB misses where the system grants it */
         r->arena[a] = p;
         r->ctx.arena[a] = p;
@@ -115,9 +123,11 @@ static mt_status open_arenas(struct mt_session *s, struct mt_session_rank *r, mt
 enum { RANK_BYTES = 1 << 20 };
 static mt_status check_machine(const struct mt_session *s, mt_err *e)
 {
-    double need = (double)s->n_local * s->job.on_node * (double)(s->plan.peak[MT_DEVICE_ARENA] + s->plan.peak[MT_HOST_ARENA] + RANK_BYTES);
+    double need = (double)s->n_local * s->job.on_node *
+                  (double)(s->plan.peak[MT_DEVICE_ARENA] + s->plan.peak[MT_HOST_ARENA] + RANK_BYTES);
     double have = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-    MT_REQUIRE(need <= have, e, MT_NOFIT, "%d ranks on this machine need %.1f GiB and it has %.1f GiB", s->n_local * s->job.on_node, need / (1 << 30), have / (1 << 30));
+    MT_REQUIRE(need <= have, e, MT_NOFIT, "%d ranks on this machine need %.1f GiB and it has %.1f GiB",
+               s->n_local * s->job.on_node, need / (1 << 30), have / (1 << 30));
     return MT_OK;
 }
 
@@ -126,9 +136,11 @@ static mt_status choose_isa(const mt_config *c, struct mt_session *s, mt_err *e)
 {
     enum mt_isa isa;
     const char *why = "";
-    MT_REQUIRE(c->device_type != MT_DEVICE_TYPE_CUDA, e, MT_CONFIG, "device.type: cuda is asked for, and this build trains on the cpu only; set device.type: cpu");
+    MT_REQUIRE(c->device_type != MT_DEVICE_TYPE_CUDA, e, MT_CONFIG,
+               "device.type: cuda is asked for, and this build trains on the cpu only; set device.type: cpu");
     MT_TRY(mt_isa_parse(mt_choices_device_isa[c->device_isa], &isa, e));
-    MT_REQUIRE(mt_isa_available(isa, &why), e, MT_CONFIG, "device.isa: %s cannot be used here: %s; set device.isa: auto", mt_isa_name(isa), why);
+    MT_REQUIRE(mt_isa_available(isa, &why), e, MT_CONFIG,
+               "device.isa: %s cannot be used here: %s; set device.isa: auto", mt_isa_name(isa), why);
     mt_cpu_dev_init(&s->dev, isa);
     s->target = mt_target_cpu(isa);
     return MT_OK;
@@ -139,12 +151,24 @@ static struct mt_model_options model_options(const struct mt_session *s, int ran
     const mt_config *c = s->cfg;
     int64_t micro = s->inference ? 1 : c->train_global_batch / (c->train_micro_batch * s->world);
     return (struct mt_model_options){
-        .eps = c->model_norm_eps, .theta = c->model_rope_theta, .route_scale = c->model_route_scale, .init_std = c->model_init_std,
-        .score = c->model_score, .route_norm = c->model_route_norm, .inference = s->inference, .dtype = c->train_dtype,
-        .mesh = s->mesh, .rank = rank, .prefetch = c->shard_prefetch, .keep_last = s->inference ? 0 : c->shard_keep_last,
+        .eps = c->model_norm_eps,
+        .theta = c->model_rope_theta,
+        .route_scale = c->model_route_scale,
+        .init_std = c->model_init_std,
+        .score = c->model_score,
+        .route_norm = c->model_route_norm,
+        .inference = s->inference,
+        .dtype = c->train_dtype,
+        .mesh = s->mesh,
+        .rank = rank,
+        .prefetch = c->shard_prefetch,
+        .keep_last = s->inference ? 0 : c->shard_keep_last,
         .prefetch_memory = c->shard_prefetch_memory,
-        .formats = {.reduce = c->wire_reduce, .fp8_experts = c->wire_gather_experts == MT_GATHER_FP8, .fp8_dense = c->wire_gather_dense == MT_GATHER_FP8},
-        .micro_batches = micro, .span = c->train_micro_order == MT_MICRO_ORDER_LAYER ? micro : 1,
+        .formats = {.reduce = c->wire_reduce,
+                    .fp8_experts = c->wire_gather_experts == MT_GATHER_FP8,
+                    .fp8_dense = c->wire_gather_dense == MT_GATHER_FP8},
+        .micro_batches = micro,
+        .span = c->train_micro_order == MT_MICRO_ORDER_LAYER ? micro : 1,
     };
 }
 
@@ -154,8 +178,10 @@ static mt_status open_model(struct mt_session *s, int rank, struct mt_ledger *g,
     struct mt_session_rank *r = &s->rank[rank - s->first];
     struct mt_shape shape = mt_shape_of(s->cfg);
     struct mt_model_options opt = model_options(s, rank);
-    mt_config *writable = (mt_config *)(uintptr_t)s->cfg; /* mt_optim_assign takes its argument as void *, and only reads it */
-    MT_TRY(mt_model_init(&r->model, &shape, &opt, s->target, g, s->inference ? NULL : mt_optim_assign, writable, e));
+    mt_config *writable =
+        (mt_config *)(uintptr_t)s->cfg; /* mt_optim_assign takes its argument as void *, and only reads it */
+    MT_TRY(mt_model_init(&r->model, &shape, &opt, s->target, g, s->inference ? NULL : mt_optim_assign,
+                         writable, e));
     if (!s->inference) MT_TRY(mt_optim_init(&r->optim, &r->model, s->cfg, g, e));
     return MT_OK;
 }
@@ -163,7 +189,8 @@ static mt_status open_model(struct mt_session *s, int rank, struct mt_ledger *g,
 static void check_ledger(const struct mt_ledger *a, const struct mt_ledger *b)
 {
     MT_ASSERT(a->n == b->n);
-    for (int i = 0; i < a->n; i++) MT_ASSERT(a->row[i].bytes == b->row[i].bytes && a->row[i].arena == b->row[i].arena);
+    for (int i = 0; i < a->n; i++)
+        MT_ASSERT(a->row[i].bytes == b->row[i].bytes && a->row[i].arena == b->row[i].arena);
 }
 
 uint64_t mt_session_hash(const struct mt_session *s, int local)
@@ -199,11 +226,15 @@ static mt_status open_rank(struct mt_session *s, int i, mt_err *e)
     mt_ctx_init(&r->ctx, s->first + i, s->world, &mt_device_cpu, &s->ledger);
     r->ctx.cut = r->model.store.cut;
     MT_TRY(open_arenas(s, r, e));
-    r->step = (struct mt_step){.optim = &r->optim, .cfg = s->cfg, .lr_factor = 1, .micro = r->model.opt.micro_batches};
+    r->step = (struct mt_step){
+        .optim = &r->optim, .cfg = s->cfg, .lr_factor = 1, .micro = r->model.opt.micro_batches};
     return mt_rank_init(&r->step.rank, &r->ctx, &r->model, e);
 }
 
-static int members(const void *mesh, int id, int rank, int *out) { return mt_mesh_members(mesh, (enum mt_group_id)id, rank, out); }
+static int members(const void *mesh, int id, int rank, int *out)
+{
+    return mt_mesh_members(mesh, (enum mt_group_id)id, rank, out);
+}
 
 /* Workers, and whether they keep to their cores. Processes of one node that their launcher has not bound to cores of
  * their own share them all. */
@@ -220,15 +251,18 @@ static void choose_workers(const struct mt_session *s, struct mt_exec_options *o
 
 static mt_status open_executor(struct mt_session *s, mt_err *e)
 {
-    struct mt_exec_options xo = {.order_seed = (int)s->cfg->device_order_seed, .compare = s->cfg->run_trace_collectives,
+    struct mt_exec_options xo = {.order_seed = (int)s->cfg->device_order_seed,
+                                 .compare = s->cfg->run_trace_collectives,
                                  .ring = s->n_local > 16 ? 64 : 0}; /* many ranks: each with a short queue */
     struct mt_ctx **ctxs = calloc((size_t)s->n_local, sizeof *ctxs);
     choose_workers(s, &xo);
-    mt_status st = mt_job_agree(&s->job, ctxs ? MT_OK : mt_err_set(e, MT_IO, "no memory for %d ranks", s->n_local), e);
+    mt_status st =
+        mt_job_agree(&s->job, ctxs ? MT_OK : mt_err_set(e, MT_IO, "no memory for %d ranks", s->n_local), e);
     for (int i = 0; i < s->n_local && st == MT_OK; i++) ctxs[i] = &s->rank[i].ctx;
     if (st == MT_OK) {
         st = mt_comm_open(&s->comm, &s->job, ctxs, MT_N_GROUPS, members, &s->mesh, e);
-        for (int i = 0; i < s->n_local && st == MT_OK; i++) mt_traffic_init(&s->rank[i].traffic, ctxs[i], (int)s->cfg->mesh_ranks_per_node);
+        for (int i = 0; i < s->n_local && st == MT_OK; i++)
+            mt_traffic_init(&s->rank[i].traffic, ctxs[i], (int)s->cfg->mesh_ranks_per_node);
         if (st == MT_OK) st = mt_exec_open(&s->exec, xo, ctxs, s->n_local, &s->dev, e);
         st = mt_job_agree(&s->job, st, e);
     }
@@ -241,7 +275,8 @@ static mt_status open_local(struct mt_session *s, mt_err *e)
 {
     const mt_config *cfg = s->cfg;
     MT_TRY(choose_isa(cfg, s, e));
-    MT_TRY(mt_mesh_init(&s->mesh, s->world, s->inference ? 1 : (int)cfg->mesh_replicas, s->inference ? 1 : (int)cfg->mesh_ep, (int)cfg->mesh_ranks_per_node, e));
+    MT_TRY(mt_mesh_init(&s->mesh, s->world, s->inference ? 1 : (int)cfg->mesh_replicas,
+                        s->inference ? 1 : (int)cfg->mesh_ep, (int)cfg->mesh_ranks_per_node, e));
     s->rank = calloc((size_t)s->n_local, sizeof *s->rank);
     s->args = calloc((size_t)s->n_local, sizeof *s->args);
     MT_REQUIRE(s->rank && s->args, e, MT_IO, "no memory for %d ranks", s->n_local);
@@ -258,9 +293,15 @@ static mt_status open_local(struct mt_session *s, mt_err *e)
     return MT_OK;
 }
 
-mt_status mt_session_open_job(struct mt_session *s, const mt_config *cfg, const struct mt_job *job, bool inference, mt_err *e)
+mt_status mt_session_open_job(struct mt_session *s, const mt_config *cfg, const struct mt_job *job,
+                              bool inference, mt_err *e)
 {
-    *s = (struct mt_session){.cfg = cfg, .inference = inference, .job = *job, .world = job->world, .first = job->first, .n_local = job->n_local};
+    *s = (struct mt_session){.cfg = cfg,
+                             .inference = inference,
+                             .job = *job,
+                             .world = job->world,
+                             .first = job->first,
+                             .n_local = job->n_local};
     MT_TRY(mt_job_agree(job, open_local(s, e), e));
     return open_executor(s, e);
 }
@@ -294,6 +335,7 @@ mt_status mt_session_run(struct mt_session *s, void (*host)(struct mt_ctx *, voi
     void **args = s->args;
     mt_status st = mt_exec_run(s->exec, host, args);
     for (int i = 0; i < s->n_local && st != MT_OK; i++)
-        if (s->rank[i].ctx.err.code != MT_OK) return mt_err_set(e, st, "rank %d: %s", s->first + i, s->rank[i].ctx.err.msg);
+        if (s->rank[i].ctx.err.code != MT_OK)
+            return mt_err_set(e, st, "rank %d: %s", s->first + i, s->rank[i].ctx.err.msg);
     return st;
 }

@@ -16,20 +16,21 @@ struct mt_session_rank {
     struct mt_ctx ctx;
     struct mt_step step;
     struct mt_traffic traffic; /* of the last run */
-    char *arena[MT_N_ARENAS]; /* owned: mapped, plan.peak bytes rounded up to pages */
+    char *arena[MT_N_ARENAS];  /* owned: mapped, plan.peak bytes rounded up to pages */
 };
 struct mt_session {
-    const mt_config *cfg;      /* borrowed */
+    const mt_config *cfg; /* borrowed */
     struct mt_cpu_dev dev;
     const struct mt_target *target;
     struct mt_mesh mesh;
-    struct mt_ledger ledger;   /* one for all ranks: their rows are equal */
+    struct mt_ledger ledger; /* one for all ranks: their rows are equal */
     struct mt_plan_info plan;
-    struct mt_job job;         /* its processes; borrowed */
+    struct mt_job job; /* its processes; borrowed */
     struct mt_comm comm;
     struct mt_exec *exec;
-    struct mt_session_rank *rank; /* owned: this process's, n_local of them; ranks [first, first + n_local) of world */
-    void **args;               /* owned: their steps, for the executor */
+    struct mt_session_rank
+        *rank;   /* owned: this process's, n_local of them; ranks [first, first + n_local) of world */
+    void **args; /* owned: their steps, for the executor */
     int world, first, n_local;
     size_t arena_bytes[MT_N_ARENAS];
     bool inference;
@@ -37,15 +38,18 @@ struct mt_session {
 
 /* Opens all of it for `world` ranks in this process; the masters are not filled yet. What does not fit cfg's limits: NOFIT with the table of what takes the
  * room. After a failure mt_session_close is still due. */
-MT_MUST_USE mt_status mt_session_open(struct mt_session *s, const mt_config *cfg, int world, bool inference, mt_err *e);
+MT_MUST_USE mt_status mt_session_open(struct mt_session *s, const mt_config *cfg, int world, bool inference,
+                                      mt_err *e);
 /* The same for this process's ranks of a job, whose processes call it together and come to the same status. */
-MT_MUST_USE mt_status mt_session_open_job(struct mt_session *s, const mt_config *cfg, const struct mt_job *job, bool inference, mt_err *e);
+MT_MUST_USE mt_status mt_session_open_job(struct mt_session *s, const mt_config *cfg,
+                                          const struct mt_job *job, bool inference, mt_err *e);
 void mt_session_close(struct mt_session *s);
 /* Runs one host function on every rank of this process to its end, and gives the first one's sticky error. */
 MT_MUST_USE mt_status mt_session_run(struct mt_session *s, void (*host)(struct mt_ctx *, void *), mt_err *e);
 
 /* The first rank's step of this session recorded on sim, with so many dispatch rounds everywhere; the caller releases it. */
-MT_MUST_USE mt_status mt_session_record(const struct mt_session *s, int rounds, struct mt_recording *q, mt_err *e);
+MT_MUST_USE mt_status mt_session_record(const struct mt_session *s, int rounds, struct mt_recording *q,
+                                        mt_err *e);
 /* What all ranks of a job must have alike: where everything is stored and cut, who owns what, and in which order. */
 uint64_t mt_session_hash(const struct mt_session *s, int local);
 /* Text table of the ledger: bytes by class and arena. */

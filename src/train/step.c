@@ -35,7 +35,10 @@ static void sum_loss(struct mt_rank *r)
 }
 
 /* A block's two units: its dense part and, if it has any, its experts. */
-static int units_of(const struct mt_model *m, int l) { return m->layer[l].experts >= 0 ? 2 : 1; }
+static int units_of(const struct mt_model *m, int l)
+{
+    return m->layer[l].experts >= 0 ? 2 : 1;
+}
 static void block_gather(struct mt_rank *r, int l, enum mt_pass pass, mt_event after)
 {
     for (int i = 0; i < units_of(r->m, l); i++) mt_unit_gather(r, r->m->layer[l].unit + i, pass, after);
@@ -53,7 +56,9 @@ static void block_grads_open(struct mt_rank *r, int l)
 {
     const struct mt_model *m = r->m;
     for (int i = 0; i < units_of(m, l); i++)
-        mt_grads_open(r, m->layer[l].unit + i, l + 2 < m->shape.L ? r->grads[m->layer[l + 2].unit + units_of(m, l + 2) - 1].used : (mt_event){0, 0});
+        mt_grads_open(r, m->layer[l].unit + i,
+                      l + 2 < m->shape.L ? r->grads[m->layer[l + 2].unit + units_of(m, l + 2) - 1].used
+                                         : (mt_event){0, 0});
 }
 static void block_grads_reduce(struct mt_rank *r, int l)
 {
@@ -69,7 +74,8 @@ static void gather_ahead(struct mt_rank *r, int64_t l, bool train, mt_event afte
     if (next < L) block_gather(r, (int)next, MT_FORWARD, after);
     if (l + 1 < L) return;
     mt_unit_gather(r, m->head_unit, train ? MT_BACKWARD : MT_FORWARD, after);
-    for (int64_t k = L - 1; train && k >= 0 && k >= L - m->prefetch; k--) block_gather(r, (int)k, MT_BACKWARD, after);
+    for (int64_t k = L - 1; train && k >= 0 && k >= L - m->prefetch; k--)
+        block_gather(r, (int)k, MT_BACKWARD, after);
 }
 
 /* What the micro-batches of a span write in turn begins anew. */
@@ -115,7 +121,8 @@ static void head(struct mt_rank *r, int64_t first, int64_t n, mt_view dy)
     if (m->shape.tied) mt_grads_open(r, 0, (mt_event){0, 0});
     span_begin(r, dy);
     for (r->mb = first; r->mb < first + n; r->mb++)
-        mt_head_forward_backward(r, mt_model_boundary(m, m->shape.L, r->mb), mt_model_span_part(m, dy, r->mb));
+        mt_head_forward_backward(r, mt_model_boundary(m, m->shape.L, r->mb),
+                                 mt_model_span_part(m, dy, r->mb));
     mt_unit_done(r, m->head_unit, MT_BACKWARD);
     mt_grads_reduce(r, m->head_unit);
 }
@@ -125,7 +132,8 @@ static void embedding_backward(struct mt_rank *r, int64_t first, int64_t n, mt_v
     const struct mt_model *m = r->m;
     if (!m->shape.tied) mt_grads_open(r, 0, (mt_event){0, 0});
     for (r->mb = first; r->mb < first + n; r->mb++)
-        mt_embed_bwd(&r->ctx->stream[MT_COMPUTE], m->g.embed, mt_model_span_part(m, dy, r->mb), mt_model_batch(m, r->mb).tokens);
+        mt_embed_bwd(&r->ctx->stream[MT_COMPUTE], m->g.embed, mt_model_span_part(m, dy, r->mb),
+                     mt_model_batch(m, r->mb).tokens);
     mt_unit_done(r, 0, MT_FORWARD);
     mt_grads_reduce(r, 0);
 }
@@ -146,7 +154,8 @@ static void forward_backward(struct mt_rank *r, int64_t first, int64_t n)
         block_grads_open(r, l);
         span_begin(r, dx);
         for (r->mb = first; r->mb < first + n; r->mb++)
-            mt_block_backward(r, l, mt_model_boundary(m, l, r->mb), mt_model_span_part(m, dx, r->mb), mt_model_span_part(m, dy, r->mb));
+            mt_block_backward(r, l, mt_model_boundary(m, l, r->mb), mt_model_span_part(m, dx, r->mb),
+                              mt_model_span_part(m, dy, r->mb));
         block_done(r, l, MT_BACKWARD);
         block_grads_reduce(r, l);
         r->done[l] = mt_event_record(s);

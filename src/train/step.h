@@ -8,12 +8,12 @@ struct mt_step {
     struct mt_rank rank;
     const struct mt_optim *optim;
     const mt_config *cfg;
-    int64_t step;       /* from 0 */
+    int64_t step; /* from 0 */
     double lr_factor;
-    int64_t micro;      /* micro-batches to do: all of a train step, or those of one validation run */
-    double loss, norm;  /* sum over the tokens that count, of all ranks; gradient norm before clipping */
-    int64_t valid;      /* tokens that count, of all ranks */
-    bool updated;       /* false: loss or norm was not finite, and nothing was changed */
+    int64_t micro;     /* micro-batches to do: all of a train step, or those of one validation run */
+    double loss, norm; /* sum over the tokens that count, of all ranks; gradient norm before clipping */
+    int64_t valid;     /* tokens that count, of all ranks */
+    bool updated;      /* false: loss or norm was not finite, and nothing was changed */
 };
 
 /* Host functions of a rank (mt_exec_run): arg is its struct mt_step. */

@@ -36,7 +36,8 @@ static const char *const changed =
     "host: {memory: 3GiB}\n"
     "ckpt: {interval: 7, keep_last: 9, resume: never, at_end: false}\n"
     "init: {from: x}\n"
-    "run: {dir: '~', print_owners: true, traffic: true, trace_collectives: true, stop_after: 4, hang_timeout: 90s}\n";
+    "run: {dir: '~', print_owners: true, traffic: true, trace_collectives: true, stop_after: 4, "
+    "hang_timeout: 90s}\n";
 
 TEST(the_changed_text_changes_everything)
 {

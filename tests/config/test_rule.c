@@ -36,10 +36,10 @@ static const struct {
     {"model.first_dense: 2\n",
      "t.yaml:1:20: model.first_dense: 2 of 4 layers are dense and the rest have no experts: "
      "set model.experts, or this to 0"},
-    {"wire.gather_experts: f32\n",
-     "t.yaml:1:22: wire.gather_experts: f32, but the working weights are train.dtype: bf16; set it to auto or fp8"},
-    {"train.dtype: f32\nwire.gather_dense: bf16\n",
-     "t.yaml:2:20: wire.gather_dense: bf16, but the working weights are train.dtype: f32; set it to auto or fp8"},
+    {"wire.gather_experts: f32\n", "t.yaml:1:22: wire.gather_experts: f32, but the working weights are "
+                                   "train.dtype: bf16; set it to auto or fp8"},
+    {"train.dtype: f32\nwire.gather_dense: bf16\n", "t.yaml:2:20: wire.gather_dense: bf16, but the working "
+                                                    "weights are train.dtype: f32; set it to auto or fp8"},
     {"model.experts: 8\n", "model.top_k (default): needs 1 or more, as model.experts is 8"},
     {"model: {experts: 8, top_k: 9, expert_ffn: 8}\n",
      "t.yaml:1:28: model.top_k: 9 is more than model.experts, which is 8"},

@@ -186,7 +186,8 @@ static void bench_open(struct bench *t, int n, struct mt_exec_options o)
         mt_ctx_init(&t->ctx[r], r, n, &mt_device_cpu, &t->g);
         t->ctx[r].arena[MT_DEVICE_ARENA] = calloc(1, (size_t)t->g.size[MT_DEVICE_ARENA]);
     }
-    if (mt_comm_open_threads(&t->comm, t->ctxs, n, 1, NULL, NULL, &e) || mt_exec_open(&t->x, o, t->ctxs, n, &t->dev, &e)) {
+    if (mt_comm_open_threads(&t->comm, t->ctxs, n, 1, NULL, NULL, &e) ||
+        mt_exec_open(&t->x, o, t->ctxs, n, &t->dev, &e)) {
         printf("%s\n", e.msg);
         exit(1);
     }

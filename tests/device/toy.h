@@ -8,11 +8,11 @@
 #include <string.h>
 
 #include "comm/comm.h"
-#include "mesh/mesh.h"
 #include "device/cpu/exec.h"
 #include "device/device.h"
 #include "device/group.h"
 #include "device/record.h"
+#include "mesh/mesh.h"
 
 enum { TOY_LAYERS = 4, TOY_MAX_RANKS = 64, TOY_N = 32, TOY_D = 64 };
 

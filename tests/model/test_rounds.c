@@ -117,7 +117,8 @@ static void check_exchange(const int32_t *counts, int ep, int64_t cap)
     memset(m, 0, sizeof m);
     for (int s = 0; s < ep; s++)
         for (int e = 0; e < EXPERTS; e++)
-            for (int i = 0; i < counts[s * EXPERTS + e]; i++) m[s].sent[m[s].n_sent++] = e * 10000 + s * 1000 + i;
+            for (int i = 0; i < counts[s * EXPERTS + e]; i++)
+                m[s].sent[m[s].n_sent++] = e * 10000 + s * 1000 + i;
     for (int rounds = 0; rounds < MOST; rounds++) {
         struct mt_exchange_peer out[PEERS][PEERS], back[PEERS][PEERS];
         int more = 0, recv[PEERS][MOST];
@@ -135,14 +136,16 @@ static void check_exchange(const int32_t *counts, int ep, int64_t cap)
             int n = 0;
             for (int p = 0; p < ep; p++) {
                 const struct mt_exchange_peer *x = &out[q][p];
-                CHECK(x->recv_first == n && x->recv_n == out[p][q].send_n && x->from_first == out[p][q].send_first);
+                CHECK(x->recv_first == n && x->recv_n == out[p][q].send_n &&
+                      x->from_first == out[p][q].send_first);
                 for (int i = 0; i < x->recv_n; i++) recv[q][n++] = m[p].sent[x->from_first + i];
             }
             CHECK_INT(n, round[q].rows);
         }
         for (int q = 0; q < ep; q++) {
             for (int p = 0; p < ep; p++) /* the results are the rows themselves */
-                for (int i = 0; i < back[q][p].recv_n; i++) m[q].home[back[q][p].recv_first + i] = recv[p][back[q][p].from_first + i];
+                for (int i = 0; i < back[q][p].recv_n; i++)
+                    m[q].home[back[q][p].recv_first + i] = recv[p][back[q][p].from_first + i];
             for (int64_t i = 0; i < round[q].rows; i++) m[q].got[m[q].n_got++] = recv[q][i];
         }
     }
@@ -161,7 +164,8 @@ TEST(exchanges)
     for (int i = 0; i < 300; i++) {
         int32_t counts[PEERS * EXPERTS];
         int64_t kind = below(4);
-        for (int k = 0; k < PEERS * EXPERTS; k++) counts[k] = kind == 0 ? 0 : kind == 1 && k % EXPERTS != 5 ? 0 : below(3) ? (int32_t)below(25) : 0;
+        for (int k = 0; k < PEERS * EXPERTS; k++)
+            counts[k] = kind == 0 ? 0 : kind == 1 && k % EXPERTS != 5 ? 0 : below(3) ? (int32_t)below(25) : 0;
         check_exchange(counts, eps[i % 3], MT_ROUND_ROWS * (1 + below(4)));
     }
 }

@@ -128,8 +128,8 @@ TEST(stacked_tensors)
     for (int t = 0; t + 1 < f.s.n_tensors; t++) {
         const struct mt_tensor *a = &f.s.tensor[t], *b = &f.s.tensor[t + 1];
         if (a->matrix != b->matrix) continue;
-        mt_view x = mt_store_local_state(&f.s, t, MT_STATE_GRAD), y = mt_store_local_state(&f.s, t + 1, MT_STATE_GRAD),
-                m = mt_store_grad(&f.s, a->matrix);
+        mt_view x = mt_store_local_state(&f.s, t, MT_STATE_GRAD),
+                y = mt_store_local_state(&f.s, t + 1, MT_STATE_GRAD), m = mt_store_grad(&f.s, a->matrix);
         CHECK_INT(x.off, m.off);
         CHECK_INT(y.off, m.off + 4 * a->rows * f.s.matrix[a->matrix].cols);
         CHECK_INT(a->rows + b->rows, f.s.matrix[a->matrix].rows);
@@ -162,7 +162,8 @@ TEST(inference)
 /* Cut over any number of ranks: the pieces of all of them are the whole, once, and cut at what may be cut. */
 static void check_cut(int world, int replicas, int ep)
 {
-    char *arg[] = {(char[]){"model.experts=8"}, (char[]){"model.top_k=2"}, (char[]){"model.expert_ffn=20"}, (char[]){"model.dim=72"}, (char[]){"model.first_dense=1"}};
+    char *arg[] = {(char[]){"model.experts=8"}, (char[]){"model.top_k=2"}, (char[]){"model.expert_ffn=20"},
+                   (char[]){"model.dim=72"}, (char[]){"model.first_dense=1"}};
     mt_err e = {0};
     mt_config cfg;
     if (!CHECK(mt_config_load(&cfg, NULL, 5, arg, &e) == MT_OK)) return;
@@ -171,7 +172,8 @@ static void check_cut(int world, int replicas, int ep)
     for (int rank = 0; rank < world; rank++) {
         struct mt_store s;
         struct mt_ledger g;
-        mt_store_init(&s, MT_BF16, mt_target_cpu(MT_ISA_AMX_BF16), &(struct mt_mesh){world, replicas, ep}, rank);
+        mt_store_init(&s, MT_BF16, mt_target_cpu(MT_ISA_AMX_BF16), &(struct mt_mesh){world, replicas, ep},
+                      rank);
         mt_params_declare(&s, &shape, 0.02);
         if (!CHECK(mt_optim_assign(&s, &cfg, &e) == MT_OK)) return;
         mt_ledger_init(&g, 64);
@@ -183,7 +185,8 @@ static void check_cut(int world, int replicas, int ep)
             mt_view v = mt_store_local_state(&s, t, MT_STATE_MASTER);
             CHECK(mt_view_given(v) == (here.parts > 0));
             if (!here.parts) continue;
-            CHECK(v.off >= 0 && v.off + v.bytes <= g.row[v.row].bytes && here.row0 + here.rows <= s.tensor[t].rows);
+            CHECK(v.off >= 0 && v.off + v.bytes <= g.row[v.row].bytes &&
+                  here.row0 + here.rows <= s.tensor[t].rows);
             masters += mt_view_count(v);
         }
         for (int i = 0; i < s.n_matrices; i++) {
@@ -193,7 +196,8 @@ static void check_cut(int world, int replicas, int ep)
             work += mt_view_count(copy);
         }
         for (int i = 0; i < s.n_matrices && rank < ep; i++)
-            if (s.matrix[i].form != MT_FORM_F32 && (rank == 0 || s.unit[s.matrix[i].unit].experts)) full += s.bucket[s.matrix[i].bucket].n * s.matrix[i].rows * s.matrix[i].cols;
+            if (s.matrix[i].form != MT_FORM_F32 && (rank == 0 || s.unit[s.matrix[i].unit].experts))
+                full += s.bucket[s.matrix[i].bucket].n * s.matrix[i].rows * s.matrix[i].cols;
         mt_store_release(&s);
         mt_ledger_release(&g);
     }
@@ -213,8 +217,9 @@ TEST(cuts)
 /* Gathered as fp8: pieces are cut between tiles, and those of all ranks are the whole form, once. */
 static void check_fp8_cut(int world, int ep)
 {
-    char *arg[] = {(char[]){"model.experts=8"}, (char[]){"model.top_k=2"}, (char[]){"model.expert_ffn=72"},
-                   (char[]){"model.dim=200"}, (char[]){"model.first_dense=1"}, (char[]){"model.ffn=300"}};
+    char *arg[] = {(char[]){"model.experts=8"},     (char[]){"model.top_k=2"},
+                   (char[]){"model.expert_ffn=72"}, (char[]){"model.dim=200"},
+                   (char[]){"model.first_dense=1"}, (char[]){"model.ffn=300"}};
     mt_err e = {0};
     mt_config cfg;
     if (!CHECK(mt_config_load(&cfg, NULL, 6, arg, &e) == MT_OK)) return;
@@ -232,7 +237,8 @@ static void check_fp8_cut(int world, int ep)
         for (int i = 0; i < s.n_matrices; i++) {
             const struct mt_matrix *m = &s.matrix[i];
             const struct mt_bucket *b = &s.bucket[m->bucket];
-            CHECK(b->fp8 == (m->form == MT_FORM_PACKED && m->layer >= 0)); /* not the embedding, nor the head */
+            CHECK(b->fp8 ==
+                  (m->form == MT_FORM_PACKED && m->layer >= 0)); /* not the embedding, nor the head */
             CHECK(b->grad_wire == (m->form == MT_FORM_F32 ? MT_F32 : MT_BF16));
             mt_view v = mt_store_local_wire(&s, i), master, work;
             bool here = mt_store_local_work(&s, i, &master, &work);

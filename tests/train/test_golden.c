@@ -14,7 +14,10 @@ struct fixture {
     struct mt_ckpt_items masters;
 };
 
-static void put(char *out, size_t size, const char *key, const char *value) { snprintf(out, size, "%s=%s", key, value); }
+static void put(char *out, size_t size, const char *key, const char *value)
+{
+    snprintf(out, size, "%s=%s", key, value);
+}
 
 /* The fixture's metadata as overrides of the configuration. */
 static mt_status configure(struct fixture *f, const char *isa, const char *factor, mt_err *e)
@@ -22,28 +25,58 @@ static mt_status configure(struct fixture *f, const char *isa, const char *facto
     static const struct {
         const char *option, *meta;
     } number[] = {
-        {"model.vocab", "V"}, {"model.dim", "D"}, {"model.layers", "L"}, {"model.heads", "H"}, {"model.kv_heads", "G"}, {"model.head_dim", "A"},
-        {"model.v_head_dim", "B"}, {"model.rotary_dims", "R"}, {"model.rope_theta", "theta"}, {"model.norm_eps", "eps"}, {"model.experts", "E"},
-        {"model.top_k", "K"}, {"model.expert_ffn", "F"}, {"model.ffn", "Fd"}, {"model.shared_ffn", "Fs"}, {"model.first_dense", "first_dense"},
-        {"model.route_scale", "scale"}, {"model.init_std", "init_std"}, {"model.bias_rate", "bias_rate"}, {"train.seq_len", "N"},
-        {"train.global_batch", "micro"}, {"train.seed", "seed"}, {"optim.lr", "lr"}, {"adamw.beta1", "beta1"}, {"adamw.beta2", "beta2"},
-        {"adamw.eps", "adam_eps"}, {"muon.momentum", "mu"}, {"optim.weight_decay", "weight_decay"}, {"optim.clip", "max_norm"},
-        {"muon.scale", "muon_scale"}, {"model.score", "score"},
+        {"model.vocab", "V"},
+        {"model.dim", "D"},
+        {"model.layers", "L"},
+        {"model.heads", "H"},
+        {"model.kv_heads", "G"},
+        {"model.head_dim", "A"},
+        {"model.v_head_dim", "B"},
+        {"model.rotary_dims", "R"},
+        {"model.rope_theta", "theta"},
+        {"model.norm_eps", "eps"},
+        {"model.experts", "E"},
+        {"model.top_k", "K"},
+        {"model.expert_ffn", "F"},
+        {"model.ffn", "Fd"},
+        {"model.shared_ffn", "Fs"},
+        {"model.first_dense", "first_dense"},
+        {"model.route_scale", "scale"},
+        {"model.init_std", "init_std"},
+        {"model.bias_rate", "bias_rate"},
+        {"train.seq_len", "N"},
+        {"train.global_batch", "micro"},
+        {"train.seed", "seed"},
+        {"optim.lr", "lr"},
+        {"adamw.beta1", "beta1"},
+        {"adamw.beta2", "beta2"},
+        {"adamw.eps", "adam_eps"},
+        {"muon.momentum", "mu"},
+        {"optim.weight_decay", "weight_decay"},
+        {"optim.clip", "max_norm"},
+        {"muon.scale", "muon_scale"},
+        {"model.score", "score"},
     };
     static const struct {
         const char *option, *meta;
-    } flag[] = {{"model.qk_norm", "qk_norm"}, {"model.attn_bias", "qkv_bias"}, {"model.route_norm", "norm"}, {"model.tied", "tied"}};
+    } flag[] = {{"model.qk_norm", "qk_norm"},
+                {"model.attn_bias", "qkv_bias"},
+                {"model.route_norm", "norm"},
+                {"model.tied", "tied"}};
     static char text[48][160];
     char *arg[48];
     int n = 0;
     bool moe = golden_meta_int(&f->g, "E") > 0;
     for (size_t i = 0; i < sizeof number / sizeof number[0]; i++) {
         const char *value = golden_meta(&f->g, number[i].meta);
-        if ((!strcmp(number[i].option, "model.ffn") && !strcmp(value, "0")) || (!strcmp(number[i].option, "model.bias_rate") && !moe)) continue;
+        if ((!strcmp(number[i].option, "model.ffn") && !strcmp(value, "0")) ||
+            (!strcmp(number[i].option, "model.bias_rate") && !moe))
+            continue;
         put(text[n++], sizeof text[0], number[i].option, value);
     }
     for (size_t i = 0; i < sizeof flag / sizeof flag[0]; i++)
-        put(text[n++], sizeof text[0], flag[i].option, golden_meta(&f->g, flag[i].meta)[0] == '1' ? "true" : "false");
+        put(text[n++], sizeof text[0], flag[i].option,
+            golden_meta(&f->g, flag[i].meta)[0] == '1' ? "true" : "false");
     put(text[n++], sizeof text[0], "train.dtype", "f32");
     put(text[n++], sizeof text[0], "device.isa", isa);
     put(text[n++], sizeof text[0], "moe.buffer_factor", factor);
@@ -57,30 +90,36 @@ static mt_status configure(struct fixture *f, const char *isa, const char *facto
         const char *match;
         mt_choice_optimizer optimizer;
         double decay;
-    } group[] = {{"*norm.weight", MT_OPTIMIZER_ADAMW, 0}, {"*.bias", MT_OPTIMIZER_ADAMW, 0}, {"embed.weight", MT_OPTIMIZER_ADAMW, -1},
-                 {"head.weight", MT_OPTIMIZER_ADAMW, -1}, {"*.router.weight", MT_OPTIMIZER_ADAMW, -1}, {"*", MT_OPTIMIZER_MUON, -1}};
+    } group[] = {{"*norm.weight", MT_OPTIMIZER_ADAMW, 0},     {"*.bias", MT_OPTIMIZER_ADAMW, 0},
+                 {"embed.weight", MT_OPTIMIZER_ADAMW, -1},    {"head.weight", MT_OPTIMIZER_ADAMW, -1},
+                 {"*.router.weight", MT_OPTIMIZER_ADAMW, -1}, {"*", MT_OPTIMIZER_MUON, -1}};
     f->cfg.optim_groups_count = 6;
     for (int i = 0; i < 6; i++) {
-        f->cfg.optim_groups[i] = (mt_optim_group){.optimizer = group[i].optimizer, .lr_scale = 1, .weight_decay = group[i].decay, .optional = true};
+        f->cfg.optim_groups[i] = (mt_optim_group){
+            .optimizer = group[i].optimizer, .lr_scale = 1, .weight_decay = group[i].decay, .optional = true};
         snprintf(f->cfg.optim_groups[i].match, sizeof f->cfg.optim_groups[i].match, "%s", group[i].match);
     }
     f->cfg.optim_groups[5].lr_scale = golden_meta_num(&f->g, "muon_lr") / golden_meta_num(&f->g, "lr");
     return MT_OK;
 }
 
-static mt_status open_fixture(struct fixture *f, const char *name, const char *isa, const char *factor, mt_err *e)
+static mt_status open_fixture(struct fixture *f, const char *name, const char *isa, const char *factor,
+                              mt_err *e)
 {
     memset(f, 0, sizeof *f);
     MT_REQUIRE(golden_open(&f->g, name), e, MT_DATA, "cannot open %s", name);
     MT_TRY(configure(f, isa, factor, e));
     MT_TRY(mt_session_open(&f->s, &f->cfg, 1, false, e));
     MT_TRY(mt_session_run(&f->s, mt_fill_step, e));
-    MT_TRY(mt_ckpt_items_open(&f->masters, &(struct mt_ckpt_rank){&f->s.rank[0].model, &f->s.rank[0].ctx}, 1, e));
+    MT_TRY(mt_ckpt_items_open(&f->masters, &(struct mt_ckpt_rank){&f->s.rank[0].model, &f->s.rank[0].ctx}, 1,
+                              e));
     for (int64_t i = 0; i < f->masters.n; i++) {
         char init[160];
         snprintf(init, sizeof init, "init/%s", f->masters.item[i].name);
         const struct golden_tensor *t = golden_find(&f->g, init);
-        if (t) memcpy(f->masters.piece[f->masters.item[i].first].data, t->data, (size_t)mt_ckpt_item_bytes(&f->masters.item[i]));
+        if (t)
+            memcpy(f->masters.piece[f->masters.item[i].first].data, t->data,
+                   (size_t)mt_ckpt_item_bytes(&f->masters.item[i]));
     }
     return mt_session_run(&f->s, mt_pack_step, e);
 }
@@ -116,7 +155,8 @@ static int compare(struct fixture *f, const char *front, enum mt_state what, dou
             mt_param_name(&s->tensor[t], i, name);
             snprintf(full, sizeof full, "%s/%s", front, name);
             const float *want = golden_f32(&f->g, full, mt_view_count(v));
-            double rel = want ? check_rel(mt_address(&f->s.rank[0].ctx, v), want, mt_view_count(v)) : (double)NAN;
+            double rel = want ? check_rel(mt_address(&f->s.rank[0].ctx, v), want, mt_view_count(v))
+                              : (double)NAN;
             if (!(rel <= tol)) printf("  %s: %.3g\n", full, rel);
             CHECK(rel <= tol);
         }
@@ -138,7 +178,8 @@ static void run_fixture(const char *name, const char *isa, const char *factor)
         CHECK_INT(mt_session_run(&f.s, mt_train_step, &e), MT_OK);
         CHECK(f.s.rank[0].step.updated);
         snprintf(key, sizeof key, "loss/step%lld", (long long)step);
-        CHECK_CLOSE(f.s.rank[0].step.loss / (double)f.s.rank[0].step.valid, golden_f32(&f.g, key, 1)[0], 1e-5);
+        CHECK_CLOSE(f.s.rank[0].step.loss / (double)f.s.rank[0].step.valid, golden_f32(&f.g, key, 1)[0],
+                    1e-5);
         snprintf(key, sizeof key, "grad_norm/step%lld", (long long)step);
         CHECK_CLOSE(f.s.rank[0].step.norm / (double)golden_f32(&f.g, key, 1)[0], 1, 1e-5);
         if (step == 0) CHECK(compare(&f, "grad", MT_STATE_GRAD, 1e-5) > 10);
@@ -148,21 +189,38 @@ static void run_fixture(const char *name, const char *isa, const char *factor)
         if (strstr(f.masters.item[i].name, "moe.router.bias")) {
             char full[160];
             snprintf(full, sizeof full, "after/%s", f.masters.item[i].name);
-            CHECK_REL(f.masters.piece[f.masters.item[i].first].data, golden_f32(&f.g, full, f.masters.item[i].rows), f.masters.item[i].rows, 1e-5);
+            CHECK_REL(f.masters.piece[f.masters.item[i].first].data,
+                      golden_f32(&f.g, full, f.masters.item[i].rows), f.masters.item[i].rows, 1e-5);
         }
     close_fixture(&f);
 }
 
-TEST(dense) { run_fixture("dense.safetensors", "auto", "1"); }
-TEST(moe_softmax) { run_fixture("moe_softmax.safetensors", "auto", "1"); }
-TEST(moe_sigmoid) { run_fixture("moe_sigmoid.safetensors", "auto", "1"); }
-TEST(moe_widths) { run_fixture("moe_widths.safetensors", "auto", "1"); }
+TEST(dense)
+{
+    run_fixture("dense.safetensors", "auto", "1");
+}
+TEST(moe_softmax)
+{
+    run_fixture("moe_softmax.safetensors", "auto", "1");
+}
+TEST(moe_sigmoid)
+{
+    run_fixture("moe_sigmoid.safetensors", "auto", "1");
+}
+TEST(moe_widths)
+{
+    run_fixture("moe_widths.safetensors", "auto", "1");
+}
 /* Several dispatch rounds, and every instruction set this machine has. */
-TEST(rounds) { run_fixture("moe_sigmoid.safetensors", "auto", "0.3"); }
+TEST(rounds)
+{
+    run_fixture("moe_sigmoid.safetensors", "auto", "0.3");
+}
 TEST(every_isa)
 {
     for (int isa = 0; isa < MT_N_ISAS; isa++)
-        if (mt_isa_available((enum mt_isa)isa, NULL)) run_fixture("moe_softmax.safetensors", mt_isa_name((enum mt_isa)isa), "0.5");
+        if (mt_isa_available((enum mt_isa)isa, NULL))
+            run_fixture("moe_softmax.safetensors", mt_isa_name((enum mt_isa)isa), "0.5");
 }
 
 int main(void)

@@ -15,7 +15,7 @@ enum { SEQ = 24 };
 
 struct outcome {
     double loss[STEPS], norm[STEPS];
-    float *values; /* all masters, in the order of a checkpoint */
+    float *values;    /* all masters, in the order of a checkpoint */
     int64_t n, steps; /* steps 0: STEPS */
 };
 
@@ -28,7 +28,8 @@ static uint32_t hash(uint64_t x)
 }
 
 /* Sequence q of a step: two documents, some labels that do not count. */
-static void sequence(int64_t step, int64_t q, int64_t base, int64_t vocab, int32_t *tokens, int32_t *labels, int32_t *begin, int32_t *pos)
+static void sequence(int64_t step, int64_t q, int64_t base, int64_t vocab, int32_t *tokens, int32_t *labels,
+                     int32_t *begin, int32_t *pos)
 {
     int64_t cut = 5 + hash((uint64_t)(step * 1000 + q)) % 12;
     for (int64_t i = 0; i < SEQ; i++) {
@@ -46,7 +47,8 @@ static void fill(struct mt_session *s, int64_t step)
         const struct mt_model *m = &s->rank[r].model;
         const struct mt_ctx *c = &s->rank[r].ctx;
         int64_t B = m->shape.N / SEQ, M = m->opt.micro_batches;
-        int32_t *t = mt_address(c, m->host.tokens), *l = mt_address(c, m->host.labels), *b = mt_address(c, m->host.begin), *p = mt_address(c, m->host.pos);
+        int32_t *t = mt_address(c, m->host.tokens), *l = mt_address(c, m->host.labels),
+                *b = mt_address(c, m->host.begin), *p = mt_address(c, m->host.pos);
         for (int64_t mb = 0; mb < M; mb++)
             for (int64_t k = 0; k < B; k++) {
                 int64_t at = (mb * B + k) * SEQ, q = mb * s->world * B + r * B + k;
@@ -70,8 +72,10 @@ static void collect(struct mt_session *s, struct outcome *o, mt_err *e)
         for (int64_t k = x.item[i].first; k < x.item[i].first + x.item[i].n; k++) {
             float *to = o->values + at + x.piece[k].row0 * mt_ckpt_row_bytes(&x.item[i]) / 4;
             int64_t bytes = x.piece[k].rows * mt_ckpt_row_bytes(&x.item[i]);
-            if (x.piece[k].copy) CHECK(!memcmp(to, x.piece[k].data, (size_t)bytes)); /* replicas hold equal bits */
-            else memcpy(to, x.piece[k].data, (size_t)bytes);
+            if (x.piece[k].copy)
+                CHECK(!memcmp(to, x.piece[k].data, (size_t)bytes)); /* replicas hold equal bits */
+            else
+                memcpy(to, x.piece[k].data, (size_t)bytes);
         }
         at += mt_ckpt_item_bytes(&x.item[i]) / 4;
     }
@@ -81,8 +85,10 @@ static void collect(struct mt_session *s, struct outcome *o, mt_err *e)
 
 static void run(const char *const *options, int world, struct outcome *o)
 {
-    static const char *const common[] = {"train.seq_len=24", "train.global_batch=24", "model.vocab=61", "optim.warmup_steps=0", "train.loss_chunk=20",
-                                         "optim.decay_ratio=0", "optim.lr=0.01", "model.init_std=0.1", "train.steps=5", "mesh.ranks_per_node=4"};
+    static const char *const common[] = {
+        "train.seq_len=24",    "train.global_batch=24", "model.vocab=61", "optim.warmup_steps=0",
+        "train.loss_chunk=20", "optim.decay_ratio=0",   "optim.lr=0.01",  "model.init_std=0.1",
+        "train.steps=5",       "mesh.ranks_per_node=4"};
     char *arg[48];
     int n = 0;
     mt_config *cfg = calloc(1, sizeof *cfg);
@@ -99,17 +105,25 @@ static void run(const char *const *options, int world, struct outcome *o)
         st = mt_session_run(&s, mt_train_step, &e);
         o->loss[step] = s.rank[world - 1].step.loss;
         o->norm[step] = s.rank[world - 1].step.norm;
-        for (int r = 0; r < world; r++) CHECK(s.rank[r].step.updated && s.rank[r].step.loss == s.rank[0].step.loss && s.rank[r].step.norm == s.rank[0].step.norm);
+        for (int r = 0; r < world; r++)
+            CHECK(s.rank[r].step.updated && s.rank[r].step.loss == s.rank[0].step.loss &&
+                  s.rank[r].step.norm == s.rank[0].step.norm);
     }
-    if (!CHECK(st == MT_OK)) printf("  %d ranks: %s\n", world, e.msg);
-    else collect(&s, o, &e);
+    if (!CHECK(st == MT_OK))
+        printf("  %d ranks: %s\n", world, e.msg);
+    else
+        collect(&s, o, &e);
     mt_session_close(&s);
     free(cfg);
 }
 
-static double relative(const float *a, const float *b, int64_t n) { return check_rel(a, b, n); }
+static double relative(const float *a, const float *b, int64_t n)
+{
+    return check_rel(a, b, n);
+}
 
-static void compare(const char *const *options, const char *const *other, int world, const struct outcome *one, double tol)
+static void compare(const char *const *options, const char *const *other, int world,
+                    const struct outcome *one, double tol)
 {
     struct outcome o = {.steps = one->steps};
     (void)options;
@@ -127,9 +141,11 @@ static void compare(const char *const *options, const char *const *other, int wo
     free(o.values);
 }
 
-#define DENSE_ANY "model.dim=40", "model.layers=3", "model.heads=4", "model.kv_heads=2", "model.head_dim=12", "model.ffn=72"
-#define MOE_ANY DENSE_ANY, "model.top_k=3", "model.expert_ffn=24", "model.shared_ffn=40", "model.first_dense=1", "model.qk_norm=true", \
-            "model.score=sigmoid", "model.bias_rate=0.01", "model.attn_bias=true"
+#define DENSE_ANY \
+    "model.dim=40", "model.layers=3", "model.heads=4", "model.kv_heads=2", "model.head_dim=12", "model.ffn=72"
+#define MOE_ANY                                                                                      \
+    DENSE_ANY, "model.top_k=3", "model.expert_ffn=24", "model.shared_ffn=40", "model.first_dense=1", \
+        "model.qk_norm=true", "model.score=sigmoid", "model.bias_rate=0.01", "model.attn_bias=true"
 #define DENSE "train.dtype=f32", DENSE_ANY
 #define MOE "train.dtype=f32", "model.experts=12", MOE_ANY
 
@@ -140,9 +156,18 @@ static void worlds(const char *const *options, double tol)
     for (int w = 2; w <= 12; w += w < 4 ? 2 : 4) compare(options, options, w, &one, tol);
     free(one.values);
 }
-TEST(dense) { worlds((const char *const[]){DENSE, NULL}, 1e-6); }
-TEST(dense_tied) { worlds((const char *const[]){DENSE, "model.tied=true", NULL}, 1e-6); }
-TEST(moe) { worlds((const char *const[]){MOE, NULL}, 1e-6); }
+TEST(dense)
+{
+    worlds((const char *const[]){DENSE, NULL}, 1e-6);
+}
+TEST(dense_tied)
+{
+    worlds((const char *const[]){DENSE, "model.tied=true", NULL}, 1e-6);
+}
+TEST(moe)
+{
+    worlds((const char *const[]){MOE, NULL}, 1e-6);
+}
 TEST(replicas)
 {
     struct outcome one = {0};
@@ -159,11 +184,16 @@ TEST(schedules)
         const char *option;
         int world;
         double tol;
-    } t[] = {{"shard.prefetch=2", 4, 0}, {"shard.prefetch=8", 4, 0}, {"shard.keep_last=1", 4, 0}, {"shard.keep_last=3", 8, 0}, {"moe.buffer_factor=0.3", 4, 0},
-             {"device.workers=1", 8, 0}, {"device.order_seed=3", 4, 0}, {"device.order_seed=9", 4, 0}, {"train.micro_order=layer", 1, 0}, {"train.micro_order=layer", 4, 1e-6}};
+    } t[] = {{"shard.prefetch=2", 4, 0},        {"shard.prefetch=8", 4, 0},
+             {"shard.keep_last=1", 4, 0},       {"shard.keep_last=3", 8, 0},
+             {"moe.buffer_factor=0.3", 4, 0},   {"device.workers=1", 8, 0},
+             {"device.order_seed=3", 4, 0},     {"device.order_seed=9", 4, 0},
+             {"train.micro_order=layer", 1, 0}, {"train.micro_order=layer", 4, 1e-6}};
     for (size_t i = 0; i < sizeof t / sizeof t[0]; i++) {
         struct outcome plain = {0};
-        const char *const base[] = {MOE, t[i].world > 1 ? "mesh.ep=2" : "mesh.ep=1", NULL}, *const other[] = {MOE, t[i].world > 1 ? "mesh.ep=2" : "mesh.ep=1", t[i].option, NULL};
+        const char *const base[] = {MOE, t[i].world > 1 ? "mesh.ep=2" : "mesh.ep=1", NULL},
+                          *const other[] = {MOE, t[i].world > 1 ? "mesh.ep=2" : "mesh.ep=1", t[i].option,
+                                            NULL};
         run(base, t[i].world, &plain);
         compare(base, other, t[i].world, &plain, t[i].tol);
         free(plain.values);
@@ -174,8 +204,9 @@ TEST(expert_parallel)
 {
     struct outcome one = {0};
     run((const char *const[]){MOE, NULL}, 1, &one);
-    const char *const ep2[] = {MOE, "mesh.ep=2", NULL}, *const ep4[] = {MOE, "mesh.ep=4", NULL}, *const rounds[] = {MOE, "mesh.ep=4", "moe.buffer_factor=0.2", NULL},
-               *const both[] = {MOE, "mesh.ep=2", "mesh.replicas=2", NULL};
+    const char *const ep2[] = {MOE, "mesh.ep=2", NULL}, *const ep4[] = {MOE, "mesh.ep=4", NULL},
+                      *const rounds[] = {MOE, "mesh.ep=4", "moe.buffer_factor=0.2", NULL},
+                      *const both[] = {MOE, "mesh.ep=2", "mesh.replicas=2", NULL};
     for (int w = 2; w <= 12; w += w < 4 ? 2 : 4) compare(ep2, ep2, w, &one, 1e-6);
     for (int w = 4; w <= 12; w += 4) compare(ep4, ep4, w, &one, 1e-6);
     for (int w = 4; w <= 12; w += 4) compare(rounds, rounds, w, &one, 1e-6);
@@ -197,7 +228,8 @@ TEST(eight_ranks)
 {
     struct outcome one = {0};
     run((const char *const[]){MOE, NULL}, 1, &one);
-    const char *const eight[] = {MOE, "mesh.ep=4", "mesh.replicas=2", "moe.buffer_factor=0.3", "device.workers=2", NULL};
+    const char *const eight[] = {
+        MOE, "mesh.ep=4", "mesh.replicas=2", "moe.buffer_factor=0.3", "device.workers=2", NULL};
     compare(eight, eight, 8, &one, 1e-6);
     free(one.values);
 }
@@ -220,10 +252,17 @@ static void exchange_is_gather(int experts, const char *mesh, const char *dtype,
     snprintf(shape, sizeof shape, "model.experts=%d", experts);
     run((const char *const[]){MOE_ANY, shape, mesh, dtype, "muon.dense=gather", NULL}, world, &gathered);
     same_bits((const char *const[]){MOE_ANY, shape, mesh, dtype, NULL}, world, &gathered);
-    same_bits((const char *const[]){MOE_ANY, shape, mesh, dtype, many, "device.workers=1", NULL}, world, &gathered);
-    same_bits((const char *const[]){MOE_ANY, shape, mesh, dtype, many, "device.order_seed=1", "device.workers=2", NULL}, world, &gathered);
-    same_bits((const char *const[]){MOE_ANY, shape, mesh, dtype, many, "device.order_seed=2", "device.workers=4", NULL}, world, &gathered);
-    same_bits((const char *const[]){MOE_ANY, shape, mesh, dtype, many, "device.order_seed=3", "muon.dense=gather", NULL}, world, &gathered);
+    same_bits((const char *const[]){MOE_ANY, shape, mesh, dtype, many, "device.workers=1", NULL}, world,
+              &gathered);
+    same_bits((const char *const[]){MOE_ANY, shape, mesh, dtype, many, "device.order_seed=1",
+                                    "device.workers=2", NULL},
+              world, &gathered);
+    same_bits((const char *const[]){MOE_ANY, shape, mesh, dtype, many, "device.order_seed=2",
+                                    "device.workers=4", NULL},
+              world, &gathered);
+    same_bits((const char *const[]){MOE_ANY, shape, mesh, dtype, many, "device.order_seed=3",
+                                    "muon.dense=gather", NULL},
+              world, &gathered);
     free(gathered.values);
 }
 TEST(muon_exchange)
@@ -235,16 +274,21 @@ TEST(muon_exchange)
     exchange_is_gather(5, "mesh.ep=1", "train.dtype=f32", 8); /* fewer experts than ranks */
 }
 
-#define WIDE "train.dtype=f32", "model.dim=136", "model.layers=2", "model.heads=4", "model.kv_heads=2", "model.head_dim=40", "model.ffn=300", \
-             "model.experts=12", "model.top_k=2", "model.expert_ffn=72", "model.shared_ffn=160", "model.first_dense=1"
+#define WIDE                                                                                              \
+    "train.dtype=f32", "model.dim=136", "model.layers=2", "model.heads=4", "model.kv_heads=2",            \
+        "model.head_dim=40", "model.ffn=300", "model.experts=12", "model.top_k=2", "model.expert_ffn=72", \
+        "model.shared_ffn=160", "model.first_dense=1"
 /* Weights over fp8 are the same bits for equal masters, whoever quantises them. Masters of two layouts differ in their last
  * bits after a step, and one between two codes may then take the other, an eighth away at most: so the first step is
  * held to 1e-6, and the five to how much the format itself changes. */
 TEST(fp8_gathers)
 {
-    const char *const experts[] = {WIDE, "wire.gather_experts=fp8", NULL}, *const all[] = {WIDE, "wire.gather_experts=fp8", "wire.gather_dense=fp8", NULL},
-               *const ep2[] = {WIDE, "wire.gather_experts=fp8", "wire.gather_dense=fp8", "mesh.ep=2", NULL},
-               *const both[] = {WIDE, "wire.gather_experts=fp8", "wire.gather_dense=fp8", "mesh.ep=2", "mesh.replicas=2", NULL};
+    const char *const experts[] = {WIDE, "wire.gather_experts=fp8", NULL},
+                      *const all[] = {WIDE, "wire.gather_experts=fp8", "wire.gather_dense=fp8", NULL},
+                      *const ep2[] = {WIDE, "wire.gather_experts=fp8", "wire.gather_dense=fp8", "mesh.ep=2",
+                                      NULL},
+                      *const both[] = {WIDE,        "wire.gather_experts=fp8", "wire.gather_dense=fp8",
+                                       "mesh.ep=2", "mesh.replicas=2",         NULL};
     struct outcome one = {.steps = 1};
     run(experts, 1, &one);
     compare(experts, experts, 8, &one, 1e-6);
@@ -270,7 +314,9 @@ TEST(fp8_gathers)
 TEST(bf16_reduction)
 {
     struct outcome one = {0}, two = {0};
-    const char *const plain[] = {MOE, "wire.reduce=bf16", NULL}, *const both[] = {MOE, "wire.reduce=bf16", "mesh.ep=2", "mesh.replicas=2", NULL};
+    const char *const plain[] = {MOE, "wire.reduce=bf16", NULL}, *const both[] = {MOE, "wire.reduce=bf16",
+                                                                                  "mesh.ep=2",
+                                                                                  "mesh.replicas=2", NULL};
     run(plain, 1, &one);
     run(plain, 2, &two);
     CHECK(relative(two.values, one.values, one.n) > 1e-5); /* it is rounded at all */

@@ -13,7 +13,8 @@ static const char *const shapes[] = {
     TRAINING_BASE "train.dtype=bf16 model.tied=true model.attn_bias=true model.dim=256 ",
     TRAINING_BASE TRAINING_MOE,
     TRAINING_BASE TRAINING_MOE "train.dtype=bf16 moe.buffer_factor=0.3 ",
-    TRAINING_BASE TRAINING_MOE "train.dtype=bf16 wire.gather_experts=fp8 wire.gather_dense=fp8 model.ffn=300 ",
+    TRAINING_BASE TRAINING_MOE
+    "train.dtype=bf16 wire.gather_experts=fp8 wire.gather_dense=fp8 model.ffn=300 ",
     TRAINING_BASE TRAINING_MOE "model.tied=true model.shared_ffn=0 moe.buffer_factor=0.2 ",
     TRAINING_BASE TRAINING_MOE
     "model.first_dense=0 model.v_head_dim=24 moe.buffer_factor=2 model.expert_ffn=128 ",

@@ -81,8 +81,10 @@ static inline uint32_t training_random(uint64_t *state)
 static inline void training_batch(struct training *t, uint64_t seed)
 {
     const struct mt_model *m = &t->s.rank[0].model;
-    int32_t *tok = mt_address(&t->s.rank[0].ctx, m->host.tokens), *lab = mt_address(&t->s.rank[0].ctx, m->host.labels),
-            *beg = mt_address(&t->s.rank[0].ctx, m->host.begin), *pos = mt_address(&t->s.rank[0].ctx, m->host.pos);
+    int32_t *tok = mt_address(&t->s.rank[0].ctx, m->host.tokens),
+            *lab = mt_address(&t->s.rank[0].ctx, m->host.labels),
+            *beg = mt_address(&t->s.rank[0].ctx, m->host.begin),
+            *pos = mt_address(&t->s.rank[0].ctx, m->host.pos);
     int64_t n = m->opt.micro_batches * m->shape.N, S = m->shape.S, V = m->shape.V, end = 0;
     uint64_t state = seed * 7919 + 17;
     for (int64_t i = 0, begin = 0; i < n; i++) {
@@ -126,7 +128,9 @@ static inline uint64_t training_hash(struct training *t)
     struct mt_ckpt_items items;
     mt_err e = {0};
     uint64_t h = 0xcbf29ce484222325u;
-    if (!CHECK(mt_ckpt_items_open(&items, &(struct mt_ckpt_rank){&t->s.rank[0].model, &t->s.rank[0].ctx}, 1, &e) == MT_OK)) return 0;
+    if (!CHECK(mt_ckpt_items_open(&items, &(struct mt_ckpt_rank){&t->s.rank[0].model, &t->s.rank[0].ctx}, 1,
+                                  &e) == MT_OK))
+        return 0;
     h = training_hash_bytes(h, &t->s.rank[0].step.loss, 8);
     h = training_hash_bytes(h, &t->s.rank[0].step.norm, 8);
     for (int64_t i = 0; i < items.n; i++)

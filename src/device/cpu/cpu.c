@@ -30,7 +30,8 @@ static void join_group(struct mt_node *n, struct mt_stream *s)
     if (g->wire) {
         n->wire = g->wire;
         n->move = g->move + s->id * g->n;
-        if (((struct mt_exec_rank *)s->ctx->exec)->exec->o.compare) n->greeting = g->greeting + 2 * s->id * g->n;
+        if (((struct mt_exec_rank *)s->ctx->exec)->exec->o.compare)
+            n->greeting = g->greeting + 2 * s->id * g->n;
     } else {
         n->meet = &g->meet[s->id];
         n->src = n->call.arg[1];
@@ -38,7 +39,8 @@ static void join_group(struct mt_node *n, struct mt_stream *s)
     }
     n->what = *mt_trace_last(&s->ctx->trace);
     if (s->ctx->traffic) {
-        n->call.arg[MT_ARG_LANE] = mt_traffic_lane(s->ctx->traffic, (int)n->call.scalar[0].i, s->id, n->call.op);
+        n->call.arg[MT_ARG_LANE] =
+            mt_traffic_lane(s->ctx->traffic, (int)n->call.scalar[0].i, s->id, n->call.op);
         n->call.arg[MT_ARG_NEAR] = &s->ctx->traffic->near[n->call.scalar[0].i];
     }
     n->call.dim['R' - 'A'] = n->members;

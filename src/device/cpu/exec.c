@@ -176,11 +176,12 @@ static mt_status hang_describe(struct mt_exec_rank *r)
                               r->ctx->rank, s, (long long)(n->ev.seq - r->base[n->ev.stream]), n->ev.stream,
                               (long long)(r->queue[n->ev.stream].done - r->base[n->ev.stream]));
         if (n->wire)
-            return mt_err_set(err, MT_HANG,
-                              "rank %d, stream %d: %s (operation %lld) with %d members is not over after %g s: a "
-                              "rank is lost or stuck; run.hang_timeout allows more",
-                              r->ctx->rank, s, mt_op_info[n->call.op].name, (long long)(n->seq - r->base[s]),
-                              n->members, r->exec->o.hang_s);
+            return mt_err_set(
+                err, MT_HANG,
+                "rank %d, stream %d: %s (operation %lld) with %d members is not over after %g s: a "
+                "rank is lost or stuck; run.hang_timeout allows more",
+                r->ctx->rank, s, mt_op_info[n->call.op].name, (long long)(n->seq - r->base[s]), n->members,
+                r->exec->o.hang_s);
         if (n->meet) {
             char absent[MT_COLLECTIVE_TEXT + 80];
             absent_describe(r, n, absent, sizeof absent);

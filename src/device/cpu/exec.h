@@ -15,9 +15,11 @@ struct mt_exec_options {
     int ring;       /* operations a rank may have queued: a power of two, 8 at least; 0: 512 */
     int order_seed; /* tests: 0 as it comes; else an adversarial order of streams and ranks */
     bool pin;       /* workers to cores, where there is a core for each */
-    bool compare;   /* debugging: processes compare their calls before each collective; debug builds always do */
-    double hang_s;  /* a collective between processes may take this long while nothing else goes on; 0: for ever */
-    bool poison;    /* debugging: what becomes undefined (fresh, SOME, WS) is filled with NaN bytes */
+    bool
+        compare; /* debugging: processes compare their calls before each collective; debug builds always do */
+    double
+        hang_s; /* a collective between processes may take this long while nothing else goes on; 0: for ever */
+    bool poison; /* debugging: what becomes undefined (fresh, SOME, WS) is filled with NaN bytes */
 };
 enum { MT_HOST_STACK_BYTES = 256 << 10 };
 

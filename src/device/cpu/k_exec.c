@@ -26,7 +26,8 @@ void mt_cpu_read_back(const struct mt_call *c, int part, int parts, void *scratc
 }
 
 /* Pulls this part's share of one member's piece. */
-static void pull(struct mt_moved *m, int64_t member, char *dst, const char *src, int64_t bytes, int part, int parts)
+static void pull(struct mt_moved *m, int64_t member, char *dst, const char *src, int64_t bytes, int part,
+                 int parts)
 {
     int64_t first, last;
     mt_share(bytes, 4096, part, parts, &first, &last);
@@ -68,7 +69,8 @@ MT_UNWATCHED void mt_cpu_scatter(const struct mt_call *c, int part, int parts, v
     mt_moved_end(&m);
 }
 
-MT_UNWATCHED void mt_cpu_gather_cut(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
+MT_UNWATCHED void mt_cpu_gather_cut(const struct mt_call *c, int part, int parts, void *scratch,
+                                    const void *dev)
 {
     (void)scratch, (void)dev;
     const struct mt_args_gather_cut *a = MT_ARGS(gather_cut, c);
@@ -76,11 +78,13 @@ MT_UNWATCHED void mt_cpu_gather_cut(const struct mt_call *c, int part, int parts
     void *const *src = a->src;
     struct mt_moved m;
     mt_moved_init(&m, c);
-    for (int64_t p = 0; p < mt_dim(c, 'R'); p++) pull(&m, p, (char *)a->dst + at[p], src[p], at[p + 1] - at[p], part, parts);
+    for (int64_t p = 0; p < mt_dim(c, 'R'); p++)
+        pull(&m, p, (char *)a->dst + at[p], src[p], at[p + 1] - at[p], part, parts);
     mt_moved_end(&m);
 }
 
-MT_UNWATCHED void mt_cpu_scatter_cut(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
+MT_UNWATCHED void mt_cpu_scatter_cut(const struct mt_call *c, int part, int parts, void *scratch,
+                                     const void *dev)
 {
     (void)scratch, (void)dev;
     const struct mt_args_scatter_cut *a = MT_ARGS(scatter_cut, c);
@@ -90,7 +94,8 @@ MT_UNWATCHED void mt_cpu_scatter_cut(const struct mt_call *c, int part, int part
     struct mt_moved m;
     mt_moved_init(&m, c);
     for (int64_t p = 0; p < mt_dim(c, 'R'); p++)
-        pull(&m, p, (char *)a->staging + p * s->stride, (const char *)src[p] + at[me], at[me + 1] - at[me], part, parts);
+        pull(&m, p, (char *)a->staging + p * s->stride, (const char *)src[p] + at[me], at[me + 1] - at[me],
+             part, parts);
     mt_moved_end(&m);
 }
 
@@ -102,27 +107,33 @@ MT_UNWATCHED static void exchange(const struct mt_call *c, int part, int parts)
     struct mt_moved m;
     mt_moved_init(&m, c);
     for (int64_t p = 0; p < mt_dim(c, 'R'); p++)
-        pull(&m, p, (char *)c->arg[0] + peer[p].recv_first * unit, (const char *)src[p] + peer[p].from_first * unit, peer[p].recv_n * unit, part, parts);
+        pull(&m, p, (char *)c->arg[0] + peer[p].recv_first * unit,
+             (const char *)src[p] + peer[p].from_first * unit, peer[p].recv_n * unit, part, parts);
     mt_moved_end(&m);
 }
-MT_UNWATCHED void mt_cpu_exchange(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
+MT_UNWATCHED void mt_cpu_exchange(const struct mt_call *c, int part, int parts, void *scratch,
+                                  const void *dev)
 {
     (void)scratch, (void)dev;
     exchange(c, part, parts);
 }
-MT_UNWATCHED void mt_cpu_exchange_home(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
+MT_UNWATCHED void mt_cpu_exchange_home(const struct mt_call *c, int part, int parts, void *scratch,
+                                       const void *dev)
 {
     (void)scratch, (void)dev;
     exchange(c, part, parts);
 }
 
-MT_UNWATCHED void mt_cpu_collect_cut(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
+MT_UNWATCHED void mt_cpu_collect_cut(const struct mt_call *c, int part, int parts, void *scratch,
+                                     const void *dev)
 {
     const struct mt_scalars_collect_cut *s = MT_SCALARS(collect_cut, c);
-    if (mt_dim(c, 'I') == s->root) mt_cpu_gather_cut(c, part, parts, scratch, dev); /* arguments begin alike */
+    if (mt_dim(c, 'I') == s->root)
+        mt_cpu_gather_cut(c, part, parts, scratch, dev); /* arguments begin alike */
 }
 
-MT_UNWATCHED void mt_cpu_spread_cut(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
+MT_UNWATCHED void mt_cpu_spread_cut(const struct mt_call *c, int part, int parts, void *scratch,
+                                    const void *dev)
 {
     (void)scratch, (void)dev;
     const struct mt_args_spread_cut *a = MT_ARGS(spread_cut, c);

@@ -88,27 +88,34 @@ void mt_cpu_expert_counts(const struct mt_call *c, int part, int parts, void *sc
     mt_share(E, 1, part, parts, &lo, &hi);
     for (int64_t e = lo; e < hi; e++) {
         int32_t n = 0;
-        for (int64_t r = 0; r < mt_dim(c, 'R'); r++) n += ((const int32_t *)a->all)[r * c->ld[1] + me * E + e];
+        for (int64_t r = 0; r < mt_dim(c, 'R'); r++)
+            n += ((const int32_t *)a->all)[r * c->ld[1] + me * E + e];
         ((int32_t *)a->counts)[e] = n;
     }
 }
 
 /* Walks the segments (expert, source) of a round in expert order; copies rows between `sorted`, which lies in that order,
  * and `packed`, where each source's rows are together. Parts share the rows of the sorted side. */
-static void sort_rows(const struct mt_call *c, char *sorted, int64_t sorted_ld, char *packed, int64_t packed_ld, bool to_sorted, int part, int parts)
+static void sort_rows(const struct mt_call *c, char *sorted, int64_t sorted_ld, char *packed,
+                      int64_t packed_ld, bool to_sorted, int part, int parts)
 {
     const int32_t *all = c->arg[2];
-    int64_t me = c->scalar[0].i, E = c->scalar[1].i, first = c->scalar[2].i, rows = c->scalar[3].i, R = mt_dim(c, 'R');
-    int64_t el = mt_dtype_bytes((mt_dtype)c->dtype), width = mt_dim(c, 'D') * el, lo, hi, base[MT_MAX_EP] = {0}, used[MT_MAX_EP] = {0}, at = 0;
+    int64_t me = c->scalar[0].i, E = c->scalar[1].i, first = c->scalar[2].i, rows = c->scalar[3].i,
+            R = mt_dim(c, 'R');
+    int64_t el = mt_dtype_bytes((mt_dtype)c->dtype), width = mt_dim(c, 'D') * el, lo, hi,
+            base[MT_MAX_EP] = {0}, used[MT_MAX_EP] = {0}, at = 0;
     mt_share(rows, 1, part, parts, &lo, &hi);
-    for (int pass = 0; pass < 2; pass++, at = 0) { /* first how many rows each source has in the round, then the copies */
+    for (int pass = 0; pass < 2;
+         pass++, at = 0) { /* first how many rows each source has in the round, then the copies */
         for (int64_t e = 0; e < E; e++)
             for (int64_t r = 0; r < R; r++) {
-                int64_t n = all[r * c->ld[2] + me * E + e], b = at > first ? at : first, z = at + n < first + rows ? at + n : first + rows;
+                int64_t n = all[r * c->ld[2] + me * E + e], b = at > first ? at : first,
+                        z = at + n < first + rows ? at + n : first + rows;
                 at += n;
                 if (z <= b) continue;
                 for (int64_t i = b - first; pass && i < z - first; i++) {
-                    char *x = sorted + i * sorted_ld * el, *y = packed + (base[r] + used[r] + i - (b - first)) * packed_ld * el;
+                    char *x = sorted + i * sorted_ld * el,
+                         *y = packed + (base[r] + used[r] + i - (b - first)) * packed_ld * el;
                     if (i >= lo && i < hi) memcpy(to_sorted ? x : y, to_sorted ? y : x, (size_t)width);
                 }
                 used[r] += z - b;
