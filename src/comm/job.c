@@ -78,6 +78,10 @@ mt_status mt_job_fatal(const struct mt_job *j, mt_status st, const mt_err *e)
     j->ops->stop(j->impl, (int)st);
 }
 
+void mt_job_deadline(const struct mt_job *j, double seconds)
+{
+    if (j->ops) j->ops->deadline(j->impl, seconds);
+}
 void mt_job_broadcast(const struct mt_job *j, void *data, int64_t bytes, int from)
 {
     if (j->ops) j->ops->broadcast(j->impl, data, bytes, from);

@@ -43,6 +43,9 @@ MT_MUST_USE mt_status mt_job_same(const struct mt_job *j, const char *what, cons
  * Returns st where this process is the whole job, or st is MT_OK. */
 mt_status mt_job_fatal(const struct mt_job *j, mt_status st, const mt_err *e);
 
+/* From now on a wait for other processes that takes longer ends the job as hung; 0: none does. */
+void mt_job_deadline(const struct mt_job *j, double seconds);
+
 void mt_job_broadcast(const struct mt_job *j, void *data, int64_t bytes, int from);
 void mt_job_sum(const struct mt_job *j, int64_t *x, int64_t n); /* over the processes, to all */
 bool mt_job_any(const struct mt_job *j, bool here);             /* on some process? */
@@ -57,6 +60,7 @@ struct mt_job_ops {
     void (*send)(void *impl, int to, const void *data, int64_t bytes);
     void (*receive)(void *impl, int from, void *data, int64_t bytes);
     void (*stop)(void *impl, int code) __attribute__((noreturn)); /* the job, at once */
+    void (*deadline)(void *impl, double seconds);
     /* For the collectives of n ranks, ascending, of which this process is one. All processes call it, each
      * for its own group, with a group of one too, which gets none. IO: no memory. */
     mt_status (*wire)(void *impl, const int *ranks, int n, struct mt_wire **wire, mt_err *e);

@@ -19,14 +19,37 @@ void mt_mpi_must(const struct mt_mpi *m, int rc, const char *what)
     exit(MT_RANKS);
 }
 
-/* Waits without keeping a core from processes that have work. */
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void __attribute__((noreturn)) stop(void *impl, int code)
+{
+    (void)impl;
+    MPI_Abort(MPI_COMM_WORLD, code);
+    exit(code);
+}
+
+/* Waits without keeping a core from processes that have work; not past the deadline. */
 static void wait_for(struct mt_mpi *m, MPI_Request *r, const char *what)
 {
     enum { EAGER = 50, SLEEP_NS = 50000 };
     int over = 0;
+    double begun = now();
     for (int i = 0; !over; i++) {
         mt_mpi_must(m, MPI_Test(r, &over, MPI_STATUS_IGNORE), what);
         if (!over && i >= EAGER) nanosleep(&(struct timespec){0, SLEEP_NS}, NULL);
+        if (over || !(m->deadline_s > 0) || now() - begun <= m->deadline_s) continue;
+        fprintf(
+            stderr,
+            "moetitan: rank %d: %s between the processes is not over after %g s: a rank is lost or stuck; "
+            "run.hang_timeout allows more\n",
+            m->me, what, m->deadline_s);
+        fflush(stderr);
+        stop(m, MT_HANG);
     }
 }
 
@@ -83,11 +106,10 @@ static void receive(void *impl, int from, void *data, int64_t bytes)
     }
 }
 
-static void __attribute__((noreturn)) stop(void *impl, int code)
+static void deadline(void *impl, double seconds)
 {
-    (void)impl;
-    MPI_Abort(MPI_COMM_WORLD, code);
-    exit(code);
+    struct mt_mpi *m = impl;
+    m->deadline_s = seconds;
 }
 
 static void leave(void *impl)
@@ -105,6 +127,7 @@ static const struct mt_job_ops ops = {.broadcast = broadcast,
                                       .send = send,
                                       .receive = receive,
                                       .stop = stop,
+                                      .deadline = deadline,
                                       .wire = mt_mpi_wire,
                                       .leave = leave};
 

@@ -11,6 +11,7 @@ enum { MT_MPI_MOST = 1 << 30 };
 
 struct mt_mpi {
     MPI_Comm world;
+    double deadline_s; /* of a wait for other processes; 0: none */
     int me;
     pthread_mutex_t lock; /* MPI may be called by any thread, but by one at a time */
 };
