@@ -270,18 +270,25 @@ static mt_status open_executor(struct mt_session *s, mt_err *e)
     return st;
 }
 
-/* What a process does by itself. */
-static mt_status open_local(struct mt_session *s, mt_err *e)
+/* What needs no machine: mesh, model and optimizer of the first rank here, the recording, the layout. */
+static mt_status plan_first(struct mt_session *s, mt_err *e)
 {
     const mt_config *cfg = s->cfg;
-    MT_TRY(choose_isa(cfg, s, e));
     MT_TRY(mt_mesh_init(&s->mesh, s->world, s->inference ? 1 : (int)cfg->mesh_replicas,
                         s->inference ? 1 : (int)cfg->mesh_ep, (int)cfg->mesh_ranks_per_node, e));
     s->rank = calloc((size_t)s->n_local, sizeof *s->rank);
     s->args = calloc((size_t)s->n_local, sizeof *s->args);
     MT_REQUIRE(s->rank && s->args, e, MT_IO, "no memory for %d ranks", s->n_local);
     MT_TRY(open_first_model(s, e));
-    MT_TRY(lay_out(s, e));
+    return lay_out(s, e);
+}
+
+/* What a process does by itself. */
+static mt_status open_local(struct mt_session *s, mt_err *e)
+{
+    const mt_config *cfg = s->cfg;
+    MT_TRY(choose_isa(cfg, s, e));
+    MT_TRY(plan_first(s, e));
     MT_TRY(check_limit(s, MT_DEVICE_ARENA, cfg->device_memory, "device.memory", e));
     MT_TRY(check_limit(s, MT_HOST_ARENA, cfg->host_memory, "host.memory", e));
     MT_TRY(check_machine(s, e));
@@ -291,6 +298,13 @@ static mt_status open_local(struct mt_session *s, mt_err *e)
         s->args[i] = &s->rank[i].step;
     }
     return MT_OK;
+}
+
+mt_status mt_session_plan(struct mt_session *s, const mt_config *cfg, const struct mt_target *target,
+                          int world, int rank, mt_err *e)
+{
+    *s = (struct mt_session){.cfg = cfg, .target = target, .world = world, .first = rank, .n_local = 1};
+    return plan_first(s, e);
 }
 
 mt_status mt_session_open_job(struct mt_session *s, const mt_config *cfg, const struct mt_job *job,

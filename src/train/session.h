@@ -43,6 +43,10 @@ MT_MUST_USE mt_status mt_session_open(struct mt_session *s, const mt_config *cfg
 /* The same for this process's ranks of a job, whose processes call it together and come to the same status. */
 MT_MUST_USE mt_status mt_session_open_job(struct mt_session *s, const mt_config *cfg,
                                           const struct mt_job *job, bool inference, mt_err *e);
+/* One rank of such a job, recorded and laid out for a target, with neither arenas nor an executor: what a dry run looks at. It
+ * may be closed like any other, and recorded, but not run. Limits of memory are not looked at. */
+MT_MUST_USE mt_status mt_session_plan(struct mt_session *s, const mt_config *cfg,
+                                      const struct mt_target *target, int world, int rank, mt_err *e);
 void mt_session_close(struct mt_session *s);
 /* Runs one host function on every rank of this process to its end, and gives the first one's sticky error. */
 MT_MUST_USE mt_status mt_session_run(struct mt_session *s, void (*host)(struct mt_ctx *, void *), mt_err *e);
