@@ -5,6 +5,9 @@
 #define MT_CONFIG_CHOICE_H
 #include "base/dtype.h"
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #define MT_CHOICES_score(C) C(MT_SCORE_SOFTMAX, "softmax") C(MT_SCORE_SIGMOID, "sigmoid")
 #define MT_CHOICES_optimizer(C) \
     C(MT_OPTIMIZER_ADAMW, "adamw") C(MT_OPTIMIZER_MUON, "muon") C(MT_OPTIMIZER_NONE, "none")
@@ -33,18 +36,37 @@
 #define MT_CHOICES_micro_order(C) C(MT_MICRO_ORDER_BATCH, "batch") C(MT_MICRO_ORDER_LAYER, "layer")
 #define MT_CHOICES_resume(C) \
     C(MT_RESUME_AUTO, "auto") C(MT_RESUME_NEVER, "never") C(MT_RESUME_REQUIRED, "required")
+#define MT_CHOICES_recompute(C) \
+    C(MT_RECOMPUTE_FULL, "full") C(MT_RECOMPUTE_SELECTIVE, "selective") C(MT_RECOMPUTE_NONE, "none")
+/* Results of a layer that may be kept for backward: model/model.h says what each is. */
+#define MT_CHOICES_keep(C)            \
+    C(MT_KEEP_ATTN_NORM, "attn_norm") \
+    C(MT_KEEP_QKV, "qkv")             \
+    C(MT_KEEP_ATTENTION, "attention") \
+    C(MT_KEEP_ATTN_OUT, "attn_out")   \
+    C(MT_KEEP_FFN_NORM, "ffn_norm")   \
+    C(MT_KEEP_FFN_UP, "ffn_up")       \
+    C(MT_KEEP_FFN_ACT, "ffn_act")     \
+    C(MT_KEEP_ROUTER, "router")       \
+    C(MT_KEEP_DISPATCH, "dispatch")   \
+    C(MT_KEEP_EXPERT_UP, "expert_up") \
+    C(MT_KEEP_EXPERT_ACT, "expert_act")
+#define MT_CHOICES_place(C) C(MT_PLACE_DEVICE, "device") C(MT_PLACE_HOST, "host")
 #define MT_CHOICES_gather(C) \
     C(MT_GATHER_AUTO, "auto") C(MT_GATHER_F32, "f32") C(MT_GATHER_BF16, "bf16") C(MT_GATHER_FP8, "fp8")
 /* Of base/dtype.h's element types, those one may train in: mt_dtype is the option's type. */
 #define MT_CHOICES_dtype(C) C(MT_F32, "f32") C(MT_BF16, "bf16")
 
 /* The sets whose enum is defined here. */
-#define MT_CHOICE_SETS(S) \
-    S(score)              \
-    S(optimizer)          \
-    S(decay)              \
-    S(coefficients)       \
-    S(muon_scale) S(muon_dense) S(data_mode) S(device_type) S(device_isa) S(micro_order) S(resume) S(gather)
+#define MT_CHOICE_SETS(S)                                                                             \
+    S(score)                                                                                          \
+    S(optimizer)                                                                                      \
+    S(decay)                                                                                          \
+    S(coefficients)                                                                                   \
+    S(muon_scale)                                                                                     \
+    S(muon_dense)                                                                                     \
+    S(data_mode) S(device_type) S(device_isa) S(micro_order) S(resume) S(gather) S(recompute) S(keep) \
+        S(place)
 
 #define MT_CHOICE_ENUMERATOR(name, text) name,
 #define MT_CHOICE_ENUM(set) \
@@ -56,4 +78,8 @@ typedef mt_dtype mt_choice_dtype;
 #define MT_CHOICE_EXTERN(set) extern const char *const mt_choices_##set[];
 MT_CHOICE_SETS(MT_CHOICE_EXTERN)
 MT_CHOICE_EXTERN(dtype)
+
+/* The bits of the names in a list such as "qkv, attention", by the order of the set; false: one is not in it, and *bits is of those
+ * in front of it. */
+bool mt_choices_bits(const char *list, const char *const *set, uint32_t *bits);
 #endif

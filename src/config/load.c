@@ -67,17 +67,18 @@ static mt_status take_option(loader *l, source *s, const mt_node *n, const char 
     return MT_OK;
 }
 
-static mt_status take_section(loader *l, source *s, const mt_node *n)
+/* section: its full name; sections stand in sections where keys have several dots. */
+static mt_status take_section(loader *l, source *s, const mt_node *n, const char *section)
 {
     char key[512], what[80];
     if (mt_node_is_null(n) || (n->kind == MT_NODE_MAP && !n->child))
-        return mt_tree_fail(l->e, s->name, n->key_line, n->key_col, "%s holds no options", n->key);
+        return mt_tree_fail(l->e, s->name, n->key_line, n->key_col, "%s holds no options", section);
     if (n->kind != MT_NODE_MAP)
-        return mt_tree_fail(l->e, s->name, n->line, n->col, "%s: expected options below it, got %s", n->key,
+        return mt_tree_fail(l->e, s->name, n->line, n->col, "%s: expected options below it, got %s", section,
                             mt_node_what(n, what, sizeof what));
     for (const mt_node *v = n->child; v; v = v->next) {
-        snprintf(key, sizeof key, "%s.%s", n->key, v->key); /* cut, it is as unknown as before */
-        MT_TRY(take_option(l, s, v, key));
+        snprintf(key, sizeof key, "%s.%s", section, v->key); /* cut, it is as unknown as before */
+        MT_TRY(mt_section_known(key) ? take_section(l, s, v, key) : take_option(l, s, v, key));
     }
     return MT_OK;
 }
@@ -87,7 +88,7 @@ static mt_status take_values(loader *l, source *s, const mt_node *root)
     for (const mt_node *n = root->child; n; n = n->next) {
         if (!strcmp(n->key, "extends")) continue;
         if (mt_section_known(n->key))
-            MT_TRY(take_section(l, s, n));
+            MT_TRY(take_section(l, s, n, n->key));
         else
             MT_TRY(take_option(l, s, n, n->key));
     }

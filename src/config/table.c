@@ -48,6 +48,21 @@ const mt_option mt_group_fields[MT_GROUP_FIELD_COUNT] = {
 #include "config/group.def"
 };
 
+bool mt_choices_bits(const char *list, const char *const *set, uint32_t *bits)
+{
+    static const char between[] = ", ";
+    *bits = 0;
+    for (const char *p = list + strspn(list, between); *p; p += strspn(p, between)) {
+        size_t n = strcspn(p, between);
+        int k = 0;
+        while (set[k] && (strlen(set[k]) != n || memcmp(set[k], p, n) != 0)) k++;
+        if (!set[k]) return false;
+        *bits |= (uint32_t)1 << k;
+        p += n;
+    }
+    return true;
+}
+
 mt_option_id mt_option_find(const char *key)
 {
     int i = 0;

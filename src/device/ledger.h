@@ -17,7 +17,7 @@ enum mt_arena { MT_DEVICE_ARENA, MT_HOST_ARENA, MT_N_ARENAS };
     X(GRAD, "gradient accumulators", true)            \
     X(TABLE, "tables and router state", true)         \
     X(BATCH, "tokens and labels", true)               \
-    X(ACTIVATION, "boundary activations", false)      \
+    X(ACTIVATION, "saved activations", false)         \
     X(ROUTING, "stored routing", false)               \
     X(GATHERED, "gathered and turned weights", false) \
     X(STAGING, "reduction staging", false)            \

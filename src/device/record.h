@@ -1,8 +1,9 @@
 /* record.h: the recorded step, and what is derived from it: happens-before, lifetimes, the layout, its check.
  *
  * A step is recorded once at start-up by running the step function on `sim`, with two dispatch rounds everywhere: a plan
- * made from one is silently wrong for two. The planner then lets rows share bytes where streams and events order their
- * lifetimes, and the check proves the result, with 1, 2 and 3 rounds. Host reads never count as order. */
+ * made from one is silently wrong for two (where the first round has buffers of its own, for what is kept of it, with three). The
+ * planner then lets rows share bytes where streams and events order their lifetimes, and the check proves the result, with every
+ * number of rounds up to one more. Host reads never count as order. */
 #ifndef MT_DEVICE_RECORD_H
 #define MT_DEVICE_RECORD_H
 #include <stdint.h>

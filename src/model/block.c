@@ -13,18 +13,16 @@ static mt_view rows_of_heads(mt_view v, int64_t n, int64_t width)
     return mt_view_as(v, v.dim[0] * n, width, 0);
 }
 
-/* x -> n1, q, k, v, o, h, n2: what both directions need. */
-static void attention(struct mt_rank *r, int l, enum mt_pass pass, mt_view x)
+/* n1 -> q, k, v, normed and rotated. */
+static void qkv(struct mt_rank *r, int l, enum mt_pass pass)
 {
     const struct mt_model *m = r->m;
     const struct mt_shape *d = &m->shape;
     const union mt_weights *w = &m->layer[l].w[pass];
-    const struct mt_buffers *b = &m->b;
+    const struct mt_buffers *b = &r->b;
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
-    struct mt_batch batch = mt_model_batch(m, r->mb);
-    mt_view q = b->q, k = b->k;
+    mt_view pos = mt_model_batch(m, r->mb).pos, q = b->q, k = b->k;
 
-    mt_rmsnorm_fwd(s, b->n1, b->rstd1, x, w->attn_norm, m->opt.eps);
     mt_linear_fwd(s, b->q, b->n1, w->q, w->q_bias, MT_NONE);
     mt_linear_fwd(s, b->k, b->n1, w->k, w->k_bias, MT_NONE);
     mt_linear_fwd(s, b->v, b->n1, w->v, w->v_bias, MT_NONE);
@@ -35,12 +33,30 @@ static void attention(struct mt_rank *r, int l, enum mt_pass pass, mt_view x)
         mt_rmsnorm_fwd(s, rows_of_heads(k, d->G, d->A), b->rstdk, rows_of_heads(b->k, d->G, d->A), w->k_norm,
                        m->opt.eps);
     }
-    mt_rope(s, heads(q, d->H, d->A), batch.pos, m->rope, 1);
-    mt_rope(s, heads(k, d->G, d->A), batch.pos, m->rope, 1);
-    mt_attention_fwd(s, heads(b->o, d->H, d->B), b->lse, heads(q, d->H, d->A), heads(k, d->G, d->A),
-                     heads(b->v, d->G, d->B), batch.begin, 1 / sqrt((double)d->A), mt_model_pairs(d));
-    mt_linear_fwd(s, b->h, b->o, w->o, MT_NONE, x);
-    mt_rmsnorm_fwd(s, b->n2, b->rstd2, b->h, w->ffn_norm, m->opt.eps);
+    mt_rope(s, heads(q, d->H, d->A), pos, m->rope, 1);
+    mt_rope(s, heads(k, d->G, d->A), pos, m->rope, 1);
+}
+
+/* x -> n1, q, k, v, o, h, n2: what both directions need; backward computes again what was not kept. */
+static void attention(struct mt_rank *r, int l, enum mt_pass pass, mt_view x)
+{
+    const struct mt_model *m = r->m;
+    const struct mt_shape *d = &m->shape;
+    const union mt_weights *w = &m->layer[l].w[pass];
+    const struct mt_buffers *b = &r->b;
+    struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
+    struct mt_batch batch = mt_model_batch(m, r->mb);
+    mt_view q = d->qk_norm ? b->qn : b->q, k = d->qk_norm ? b->kn : b->k;
+
+    if (mt_computes(r, l, pass, MT_KEEP_ATTN_NORM))
+        mt_rmsnorm_fwd(s, b->n1, b->rstd1, x, w->attn_norm, m->opt.eps);
+    if (mt_computes(r, l, pass, MT_KEEP_QKV)) qkv(r, l, pass);
+    if (mt_computes(r, l, pass, MT_KEEP_ATTENTION))
+        mt_attention_fwd(s, heads(b->o, d->H, d->B), b->lse, heads(q, d->H, d->A), heads(k, d->G, d->A),
+                         heads(b->v, d->G, d->B), batch.begin, 1 / sqrt((double)d->A), mt_model_pairs(d));
+    if (mt_computes(r, l, pass, MT_KEEP_ATTN_OUT)) mt_linear_fwd(s, b->h, b->o, w->o, MT_NONE, x);
+    if (mt_computes(r, l, pass, MT_KEEP_FFN_NORM))
+        mt_rmsnorm_fwd(s, b->n2, b->rstd2, b->h, w->ffn_norm, m->opt.eps);
 }
 
 /* dh (gradient of h) -> dx = dh + the path through attention. */
@@ -49,7 +65,7 @@ static void attention_backward(struct mt_rank *r, int l, mt_view x, mt_view dx)
     const struct mt_model *m = r->m;
     const struct mt_shape *d = &m->shape;
     const struct mt_layer *y = &m->layer[l];
-    const struct mt_buffers *b = &m->b;
+    const struct mt_buffers *b = &r->b;
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
     struct mt_batch batch = mt_model_batch(m, r->mb);
     mt_view q = d->qk_norm ? b->qn : b->q, k = d->qk_norm ? b->kn : b->k, dq = b->dq, dk = b->dk;
@@ -86,23 +102,30 @@ static void attention_backward(struct mt_rank *r, int l, mt_view x, mt_view dx)
     mt_sum_rows(s, y->g.attn_norm, b->gain);
 }
 
+static void mlp_in(struct mt_rank *r, int l, enum mt_pass pass)
+{
+    const struct mt_buffers *b = &r->b;
+    struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
+    if (mt_computes(r, l, pass, MT_KEEP_FFN_UP))
+        mt_linear_fwd(s, b->u, b->n2, r->m->layer[l].w[pass].mlp_in, MT_NONE, MT_NONE);
+    if (mt_computes(r, l, pass, MT_KEEP_FFN_ACT)) mt_swiglu_fwd(s, b->s, b->u);
+}
+
 static void mlp_forward(struct mt_rank *r, int l, mt_view y)
 {
-    const struct mt_buffers *b = &r->m->b;
+    const struct mt_buffers *b = &r->b;
     const union mt_weights *w = &r->m->layer[l].w[MT_FORWARD];
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
-    mt_linear_fwd(s, b->u, b->n2, w->mlp_in, MT_NONE, MT_NONE);
-    mt_swiglu_fwd(s, b->s, b->u);
+    mlp_in(r, l, MT_FORWARD);
     mt_linear_fwd(s, y, b->s, w->mlp_down, MT_NONE, b->h);
 }
 
 static void mlp_backward(struct mt_rank *r, int l, mt_view dy)
 {
-    const struct mt_buffers *b = &r->m->b;
+    const struct mt_buffers *b = &r->b;
     const struct mt_layer *y = &r->m->layer[l];
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
-    mt_linear_fwd(s, b->u, b->n2, y->w[MT_BACKWARD].mlp_in, MT_NONE, MT_NONE);
-    mt_swiglu_fwd(s, b->s, b->u);
+    mlp_in(r, l, MT_BACKWARD);
     mt_linear_bwdw(s, y->g.mlp_down, dy, b->s);
     mt_linear_bwdx(s, b->ds, dy, y->t.mlp_down, MT_NONE);
     mt_swiglu_bwd(s, b->du, b->ds, b->u);
@@ -112,6 +135,7 @@ static void mlp_backward(struct mt_rank *r, int l, mt_view dy)
 
 void mt_block_forward(struct mt_rank *r, int l, mt_view x, mt_view y)
 {
+    mt_block_buffers(r, l, MT_FORWARD);
     attention(r, l, MT_FORWARD, x);
     if (mt_is_moe(&r->m->shape, l))
         mt_moe_forward(r, l, y);
@@ -122,9 +146,10 @@ void mt_block_forward(struct mt_rank *r, int l, mt_view x, mt_view y)
 void mt_block_backward(struct mt_rank *r, int l, mt_view x, mt_view dx, mt_view dy)
 {
     const struct mt_layer *y = &r->m->layer[l];
-    const struct mt_buffers *b = &r->m->b;
+    const struct mt_buffers *b = &r->b;
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
-    attention(r, l, MT_BACKWARD, x); /* recomputed; the routing is not */
+    mt_block_buffers(r, l, MT_BACKWARD);
+    attention(r, l, MT_BACKWARD, x); /* what was not kept, again; the routing never */
     if (mt_is_moe(&r->m->shape, l))
         mt_moe_backward(r, l, dy);
     else

@@ -1,45 +1,10 @@
-#include "model/model.h"
+#include "model/buffers.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- rows ---- */
-/* Elements between rows of d1 elements: a target may want rows whose bytes are a multiple of 512 to be longer. */
-static int64_t padded(const struct mt_target *t, mt_dtype dtype, int64_t d1)
-{
-    int64_t el = mt_dtype_bytes(dtype);
-    return d1 + (d1 * el % 512 == 0 ? t->row_pad_bytes / el : 0);
-}
-
-static void layer_buffers(struct mt_model *m, struct mt_ledger *g, bool backward)
-{
-    const struct mt_shape *s = &m->shape;
-    const int64_t N = s->N, D = s->D, H = s->H, G = s->G, A = s->A, B = s->B, E = s->E, K = s->K, F = s->F,
-                  Fd = s->Fd, Fs = s->Fs, C = s->C, qk = s->qk_norm, dense = s->first_dense > 0,
-                  moe = s->E > 0, shared = s->E > 0 && s->Fs > 0, far = m->opt.mesh.ep > 1,
-                  span = m->opt.span;
-    const mt_dtype T = m->opt.dtype, F32 = MT_F32;
-    struct mt_buffers *b = &m->b;
-#define ACT(name, t, d0, d1)                                                                          \
-    b->name = (d0) > 0 ? mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_SCRATCH, t, d0, d1, 0, "%s", #name) \
-                       : MT_NONE;
-#define PAD(name, d0, d1)                                                                            \
-    b->name = (d0) > 0 && (d1) > 0 ? mt_tensor_add_ld(g, MT_DEVICE_ARENA, MT_ROW_SCRATCH, T, d0, d1, \
-                                                      padded(m->store.target, T, d1), #name)         \
-                                   : MT_NONE;
-    MT_LAYER_BUFFERS(ACT, PAD)
-    if (backward) {
-        MT_BACKWARD_BUFFERS(ACT, PAD)
-    } else {
-        /* Two boundaries are enough where nothing is kept for backward. */
-        ACT(dxa, T, N, D)
-        ACT(dxb, T, N, D)
-    }
-#undef ACT
-#undef PAD
-}
-
 static mt_view routing(struct mt_ledger *g, mt_dtype t, int64_t d0, int64_t d1, const char *name, int l)
 {
     return mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_ROUTING, t, d0, d1, 0, "%s.%d", name, l);
@@ -64,9 +29,7 @@ static void layer_rows(struct mt_model *m, struct mt_ledger *g, int l, int unit)
     y->unit = unit;
     y->experts = mt_is_moe(s, l) ? unit + 1 : -1;
     for (int pass = 0; pass < MT_N_PASSES; pass++) mt_weights_for(&m->store, l, pass, &y->w[pass]);
-    y->x = m->opt.inference ? (l % 2 ? m->b.dxb : m->b.dxa)
-                            : mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_ACTIVATION, m->opt.dtype,
-                                            m->opt.span * s->N, s->D, 0, "x.%d", l);
+    mt_saved_rows(m, g, l);
     if (!m->opt.inference) mt_weights_of(&m->store, l, mt_store_turned, &y->t);
     if (!mt_is_moe(s, l)) return;
     route_rows(m, g, l, &y->route);
@@ -92,16 +55,16 @@ static void head_rows(struct mt_model *m, struct mt_ledger *g)
                                         mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_GATHERED, nn, "head.nn"), T,
                                         MT_PACKED_NN, 0, s->V, s->D);
     }
-    m->hn = mt_tensor_add_ld(g, MT_DEVICE_ARENA, MT_ROW_LOSS, T, s->N, s->D, padded(m->store.target, T, s->D),
-                             "hn");
+    m->hn = mt_tensor_add_ld(g, MT_DEVICE_ARENA, MT_ROW_LOSS, T, s->N, s->D,
+                             mt_padded(m->store.target, T, s->D), "hn");
     m->rstdf = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_LOSS, MT_F32, s->N, 0, 0, "rstdf");
     m->chunk_logits = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_LOSS, MT_F32, s->Nc, s->V, 0, "logits.chunk");
     m->chunk_loss = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_LOSS, MT_F32, s->Nc, 0, 0, "loss.chunk");
     if (m->opt.inference) return;
     m->chunk_dlogits = mt_tensor_add_ld(g, MT_DEVICE_ARENA, MT_ROW_LOSS, T, s->Nc, s->V,
-                                        padded(m->store.target, T, s->V), "dlogits.chunk");
+                                        mt_padded(m->store.target, T, s->V), "dlogits.chunk");
     m->dhn = mt_tensor_add_ld(g, MT_DEVICE_ARENA, MT_ROW_LOSS, T, s->N, s->D,
-                              padded(m->store.target, T, s->D), "dhn");
+                              mt_padded(m->store.target, T, s->D), "dhn");
 }
 
 static void batch_rows(struct mt_model *m, struct mt_ledger *g)
@@ -177,7 +140,8 @@ mt_status mt_model_init(struct mt_model *m, const struct mt_shape *shape, const 
     m->layer = calloc((size_t)shape->L, sizeof *m->layer);
     MT_REQUIRE(m->layer, e, MT_IO, "cannot allocate the descriptions of %lld layers", (long long)shape->L);
     batch_rows(m, g);
-    layer_buffers(m, g, !opt->inference);
+    mt_keeps_choose(m);
+    mt_buffers_rows(m, g);
     int unit = 1;
     for (int l = 0; l < (int)shape->L; l++) {
         layer_rows(m, g, l, unit);
@@ -209,10 +173,6 @@ mt_view mt_model_span_part(const struct mt_model *m, mt_view v, int64_t mb)
 {
     return mt_view_part(v, mb % m->opt.span * m->shape.N, m->shape.N);
 }
-mt_view mt_model_boundary(const struct mt_model *m, int64_t layer, int64_t mb)
-{
-    return mt_model_span_part(m, layer < m->shape.L ? m->layer[layer].x : m->x_last, mb);
-}
 static mt_view flat_part(mt_view v, int64_t i)
 {
     return mt_view_as(mt_view_part(v, i, 1), v.dim[1], 0, 0);
@@ -239,9 +199,11 @@ mt_status mt_rank_init(struct mt_rank *r, struct mt_ctx *ctx, const struct mt_mo
     r->counts = calloc((size_t)counts + 1, sizeof *r->counts);
     r->grads = calloc(units, sizeof *r->grads);
     r->done = calloc((size_t)m->shape.L + 1, sizeof *r->done);
+    r->saved = calloc((size_t)m->shape.L, sizeof *r->saved);
+    r->fetched = calloc((size_t)m->shape.L, sizeof *r->fetched);
     for (int pass = 0; pass < MT_N_PASSES; pass++) r->weights[pass] = calloc(units, sizeof *r->weights[pass]);
-    MT_REQUIRE(r->counts && r->grads && r->done && r->weights[0] && r->weights[1], e, MT_IO,
-               "cannot allocate the host state of rank %d (%lld expert counts)", ctx->rank,
+    MT_REQUIRE(r->counts && r->grads && r->done && r->saved && r->fetched && r->weights[0] && r->weights[1],
+               e, MT_IO, "cannot allocate the host state of rank %d (%lld expert counts)", ctx->rank,
                (long long)counts);
     return MT_OK;
 }
@@ -251,6 +213,8 @@ void mt_rank_release(struct mt_rank *r)
     free(r->counts);
     free(r->grads);
     free(r->done);
+    free(r->saved);
+    free(r->fetched);
     for (int pass = 0; pass < MT_N_PASSES; pass++) free(r->weights[pass]);
     *r = (struct mt_rank){0};
 }

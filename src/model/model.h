@@ -23,40 +23,53 @@ struct mt_model_options {
     struct mt_mesh mesh;
     struct mt_formats formats;
     int rank;
+    int64_t offloaded,
+        offload_prefetch; /* the first so many layers keep what they save on the host; fetched so far ahead */
+    uint32_t keeps;       /* classes of results to keep, bits by mt_choice_keep */
+    bool keep_on_host;    /* of offloaded layers; else on the device */
+    int64_t keep_memory;  /* bytes of results kept at most; 0: no bound */
 };
 
+/* Results of a block that may be kept from forward to backward instead of being computed again (mt_choice_keep): norms in front of
+ * attention and feed-forward; queries, keys and values, rotated; attention and its log sums; the residual stream behind it; gate and
+ * up of the dense or the shared feed-forward, and what SwiGLU makes of them; the router's logits; rows that came to the experts
+ * here, their gate and up, and SwiGLU of those. Of routed rows those of the first dispatch round are kept: further ones, which a
+ * load beyond moe.buffer_factor takes, are sent and computed again. */
+enum { MT_N_KEEPS = MT_KEEP_EXPERT_ACT + 1, MT_KEEP_NEVER = MT_N_KEEPS };
+
 /* clang-format off */
-/* Buffers inside a layer: everything here is recomputed in backward and shared by all layers.
- * ACT(name, dtype, dims): T the working dtype; a dimension that is 0 leaves the buffer out. Those marked PAD have rows
+/* Buffers inside a layer: recomputed in backward and shared by all layers, but for those whose result the layer keeps.
+ * ACT(name, keep, dtype, dims): T the working dtype; a dimension that is 0 leaves the buffer out. Those marked PAD have rows
  * lengthened where their length would make strides that a cpu's caches dislike (device/target.h). */
 #define MT_LAYER_BUFFERS(ACT, PAD)                                                             \
-    PAD(n1, N, D) ACT(rstd1, F32, N, 0)                                                        \
-    ACT(q, T, N, H * A) ACT(k, T, N, G * A) ACT(v, T, N, G * B)                                \
-    ACT(qn, T, qk * N, H * A) ACT(kn, T, qk * N, G * A)                                        \
-    ACT(rstdq, F32, qk * N * H, 0) ACT(rstdk, F32, qk * N * G, 0)                              \
-    ACT(o, T, N, H * B) ACT(lse, F32, H, N) ACT(h, T, N, D)                                    \
-    PAD(n2, N, D) ACT(rstd2, F32, N, 0)                                                        \
-    PAD(u, N, 2 * Fd * dense) PAD(s, N, Fd * dense)                                            \
-    PAD(us, N, 2 * Fs * moe) PAD(ss, N, Fs * moe) ACT(hs, T, N * shared, D)                    \
-    ACT(logits, F32, N * moe, E) PAD(xs, C, D) PAD(ux, C, 2 * F) PAD(sx, C, F) ACT(ret, T, N * K, D) \
-    ACT(send, T, far * N * K, D) ACT(recv, T, far * C, D) ACT(ye, T, far * C, D) ACT(back, T, far * C, D)
+    PAD(n1, ATTN_NORM, N, D) ACT(rstd1, ATTN_NORM, F32, N, 0)                                  \
+    ACT(q, QKV, T, N, H * A) ACT(k, QKV, T, N, G * A) ACT(v, QKV, T, N, G * B)                 \
+    ACT(qn, QKV, T, qk * N, H * A) ACT(kn, QKV, T, qk * N, G * A)                              \
+    ACT(rstdq, QKV, F32, qk * N * H, 0) ACT(rstdk, QKV, F32, qk * N * G, 0)                    \
+    ACT(o, ATTENTION, T, N, H * B) ACT(lse, ATTENTION, F32, H, N) ACT(h, ATTN_OUT, T, N, D)    \
+    PAD(n2, FFN_NORM, N, D) ACT(rstd2, FFN_NORM, F32, N, 0)                                    \
+    PAD(u, FFN_UP, N, 2 * Fd * dense) PAD(s, FFN_ACT, N, Fd * dense)                           \
+    PAD(us, FFN_UP, N, 2 * Fs * moe) PAD(ss, FFN_ACT, N, Fs * moe) ACT(hs, NEVER, T, N * shared, D) \
+    ACT(logits, ROUTER, F32, N * moe, E)                                                       \
+    PAD(xs, DISPATCH, C, D) PAD(ux, EXPERT_UP, C, 2 * F) PAD(sx, EXPERT_ACT, C, F) ACT(ret, NEVER, T, N * K, D) \
+    ACT(send, NEVER, T, far * N * K, D) ACT(recv, NEVER, T, far * C, D) ACT(ye, NEVER, T, far * C, D) ACT(back, NEVER, T, far * C, D)
 #define MT_BACKWARD_BUFFERS(ACT, PAD)                                                          \
-    PAD(dh, N, D) PAD(dn2, N, D) PAD(dn2s, N * shared, D) PAD(dn1, N, D) PAD(dn1b, N, D)       \
-    PAD(du, N, 2 * Fd * dense) PAD(ds, N, Fd * dense) PAD(dus, N, 2 * Fs * moe) PAD(dss, N, Fs * moe) \
-    PAD(dys, C, D) PAD(dux, C, 2 * F) PAD(dsx, C, F) ACT(dret, T, N * K, D)                    \
-    ACT(dsend, T, far * N * K, D) ACT(gate_send, F32, far * N * K, 0) ACT(gate_recv, F32, far * C, 1) ACT(gate_xe, F32, far * C, 1) \
-    ACT(dgate_xe, F32, far * C, 1) ACT(dgate_back, F32, far * C, 1)                        \
-    ACT(dgate, F32, N * K, 0) ACT(dgates, F32, N * moe, K) ACT(dlogits, F32, N * moe, E)                   \
-    ACT(dout, T, N, H * B) ACT(dq, T, N, H * A) ACT(dk, T, N, G * A) ACT(dv, T, N, G * B)      \
-    ACT(dqn, T, qk * N, H * A) ACT(dkn, T, qk * N, G * A) ACT(delta, F32, H, N)                \
-    ACT(gain, F32, MT_NORM_BLOCKS, D) ACT(gainq, F32, qk * MT_NORM_BLOCKS, A) ACT(gaink, F32, qk * MT_NORM_BLOCKS, A) \
-    ACT(dxa, T, span * N, D) ACT(dxb, T, span * N, D)
+    PAD(dh, NEVER, N, D) PAD(dn2, NEVER, N, D) PAD(dn2s, NEVER, N * shared, D) PAD(dn1, NEVER, N, D) PAD(dn1b, NEVER, N, D)       \
+    PAD(du, NEVER, N, 2 * Fd * dense) PAD(ds, NEVER, N, Fd * dense) PAD(dus, NEVER, N, 2 * Fs * moe) PAD(dss, NEVER, N, Fs * moe) \
+    PAD(dys, NEVER, C, D) PAD(dux, NEVER, C, 2 * F) PAD(dsx, NEVER, C, F) ACT(dret, NEVER, T, N * K, D)                    \
+    ACT(dsend, NEVER, T, far * N * K, D) ACT(gate_send, NEVER, F32, far * N * K, 0) ACT(gate_recv, NEVER, F32, far * C, 1) ACT(gate_xe, NEVER, F32, far * C, 1) \
+    ACT(dgate_xe, NEVER, F32, far * C, 1) ACT(dgate_back, NEVER, F32, far * C, 1)                        \
+    ACT(dgate, NEVER, F32, N * K, 0) ACT(dgates, NEVER, F32, N * moe, K) ACT(dlogits, NEVER, F32, N * moe, E)                   \
+    ACT(dout, NEVER, T, N, H * B) ACT(dq, NEVER, T, N, H * A) ACT(dk, NEVER, T, N, G * A) ACT(dv, NEVER, T, N, G * B)      \
+    ACT(dqn, NEVER, T, qk * N, H * A) ACT(dkn, NEVER, T, qk * N, G * A) ACT(delta, NEVER, F32, H, N)                \
+    ACT(gain, NEVER, F32, MT_NORM_BLOCKS, D) ACT(gainq, NEVER, F32, qk * MT_NORM_BLOCKS, A) ACT(gaink, NEVER, F32, qk * MT_NORM_BLOCKS, A) \
+    ACT(dxa, NEVER, T, span * N, D) ACT(dxb, NEVER, T, span * N, D)
 
 /* clang-format on */
 
 struct mt_buffers {
-#define ACT(name, t, d0, d1) mt_view name;
-#define PAD(name, d0, d1) mt_view name;
+#define ACT(name, keep, t, d0, d1) mt_view name;
+#define PAD(name, keep, d0, d1) mt_view name;
     MT_LAYER_BUFFERS(ACT, PAD)
     MT_BACKWARD_BUFFERS(ACT, PAD)
 #undef ACT
@@ -71,10 +84,23 @@ struct mt_route {
     mt_view all, mine;        /* [ep, E] of the expert group; [E / ep] rows this rank's experts get */
 };
 
+/* What a layer keeps for backward: where forward writes it; where backward reads it; and where it is in between: on the host, if
+ * it is offloaded, else forward and backward have one place. */
+struct mt_saved {
+    mt_view at[MT_N_PASSES], host;
+    size_t slot;  /* of a result: its view in struct mt_buffers */
+    int64_t rows; /* of dim 0, a micro-batch */
+};
+enum { MT_MAX_SAVED = 24 };
+
 struct mt_layer {
     union mt_weights w[MT_N_PASSES], t,
-        g;                 /* working weights of a pass, the same turned for backward, gradients */
-    mt_view x;             /* [span N, D] input of the block: what full recomputation keeps */
+        g;             /* working weights of a pass, the same turned for backward, gradients */
+    struct mt_saved x; /* [span N, D] input of the block: what full recomputation keeps */
+    struct mt_saved kept[MT_MAX_SAVED]; /* results, n_kept of them: those of the classes in `keeps` */
+    int n_kept;
+    uint32_t keeps; /* bits by mt_choice_keep */
+    bool offloaded;
     struct mt_route route; /* of all micro-batches of a span, one behind the other */
     mt_view bias, load;    /* [E] selection bias; [E] counts over the optimizer step */
     int unit, experts;     /* indices in the store; experts -1: dense block */
@@ -120,6 +146,8 @@ struct mt_rank {
     int64_t mb;       /* micro-batch being enqueued */
     struct mt_lease *weights[MT_N_PASSES]; /* a unit each: its gathered, and in backward turned, weights */
     struct mt_lease *grads;                /* a unit each: its whole gradients, until they are reduced */
+    struct mt_buffers b;                   /* of the block, pass and micro-batch being enqueued */
+    mt_event *saved, *fetched;             /* [L] an offloaded layer's copies to the host, and back */
     mt_event *done; /* [L + 1] a block's, and last the head's, operations of the present pass are enqueued */
 };
 mt_status mt_rank_init(struct mt_rank *r, struct mt_ctx *ctx, const struct mt_model *m, mt_err *e);
@@ -130,7 +158,7 @@ const int32_t *mt_rank_counts(const struct mt_rank *r, int64_t mb, int l);
 /* The part of the batch that micro-batch mb is. */
 struct mt_batch mt_model_batch(const struct mt_model *m, int64_t mb);
 /* Place of micro-batch mb in a span, and its part of a boundary or of a block's routing. */
-mt_view mt_model_boundary(const struct mt_model *m, int64_t layer,
+mt_view mt_model_boundary(const struct mt_model *m, int64_t layer, enum mt_pass pass,
                           int64_t mb); /* layer L: the last block's output */
 mt_view mt_model_span_part(const struct mt_model *m, mt_view v, int64_t mb); /* of [span N, D] */
 struct mt_route mt_model_route(const struct mt_model *m, int l, int64_t mb);
@@ -150,6 +178,25 @@ void mt_head_forward_backward(struct mt_rank *r, mt_view x, mt_view dx);
 void mt_head_eval(struct mt_rank *r, mt_view x);
 /* f32 logits [1, V] of one token of x into m->chunk_logits. */
 void mt_head_logits(struct mt_rank *r, mt_view x, int64_t token);
+
+/* What a layer saved (model/keep.c), if it is offloaded. save: to the host, when all micro-batches have passed through the block;
+ * room, in front of block l: layers far enough behind have gone, and what is saved now may take their bytes. fetch: back, not
+ * before `after`, which is a throttle; use: backward may read it. */
+void mt_layer_room(struct mt_rank *r, int l);
+void mt_layer_save(struct mt_rank *r, int l);
+void mt_layer_fetch(struct mt_rank *r, int l, mt_event after);
+void mt_layer_use(struct mt_rank *r, int l);
+/* Sets r->b for a block, in a pass over micro-batch r->mb. */
+void mt_block_buffers(struct mt_rank *r, int l, enum mt_pass pass);
+/* Whether the pass computes a class of results; backward has those that were kept. */
+static inline bool mt_computes(const struct mt_rank *r, int l, enum mt_pass pass, int keep)
+{
+    return pass == MT_FORWARD || !(r->m->layer[l].keeps >> keep & 1);
+}
+/* Whether some layer keeps results of the first dispatch round. */
+bool mt_keeps_rounds(const struct mt_model *m);
+/* Chooses for each layer what it keeps: of the classes asked for, within the bound, what saves most time a byte first. */
+void mt_keeps_choose(struct mt_model *m);
 
 /* Units (model/unit.c). gather: on the gather stream, the unit's weights for a pass, whole, and for backward also turned;
  * use and done on the compute stream, around the operations that read them. What a group of one has already, costs

@@ -34,12 +34,23 @@ const int32_t *mt_rank_counts(const struct mt_rank *r, int64_t mb, int l)
            mt_mesh_place(&r->m->opt.mesh, MT_GROUP_EP, r->m->opt.rank).me * r->m->shape.E;
 }
 
-/* The next round, or false. While recording, `force_rounds` rounds whatever the counts. */
+/* The next round, or false. While recording, `force_rounds` rounds whatever the counts. Rounds behind the first have the
+ * buffers that all layers share: what a layer keeps is of the first. */
+static bool advance(const struct mt_rank *r, const struct mt_routing *w, struct mt_round *n)
+{
+    return r->force_rounds ? mt_round_forced(n, w, r->force_rounds) : mt_round_next(n, w);
+}
 static bool next_round(struct mt_rank *r, const struct mt_routing *w, struct mt_round *n)
 {
-    bool more = r->force_rounds ? mt_round_forced(n, w, r->force_rounds) : mt_round_next(n, w);
+    bool more = advance(r, w, n);
     r->ctx->round = more ? n->index : 0;
+    if (more && n->index > 1) r->b.xs = r->m->b.xs, r->b.ux = r->m->b.ux, r->b.sx = r->m->b.sx;
     return more;
+}
+static bool has_further_rounds(const struct mt_rank *r, const struct mt_routing *w)
+{
+    struct mt_round n = {0};
+    return advance(r, w, &n) && advance(r, w, &n);
 }
 
 static void route(struct mt_rank *r, int l)
@@ -49,8 +60,8 @@ static void route(struct mt_rank *r, int l)
     struct mt_route p = mt_model_route(m, l, r->mb);
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
     struct mt_routing w = routing_of(r, l);
-    mt_router_logits(s, m->b.logits, m->b.n2, y->w[MT_FORWARD].router);
-    mt_router_topk(s, p.ids, p.gates, m->b.logits, y->bias, m->opt.score, m->opt.route_norm,
+    mt_router_logits(s, r->b.logits, r->b.n2, y->w[MT_FORWARD].router);
+    mt_router_topk(s, p.ids, p.gates, r->b.logits, y->bias, m->opt.score, m->opt.route_norm,
                    m->opt.route_scale);
     mt_route_sort(s, p.order, p.slot, p.counts, p.ids);
     if (!m->opt.inference) mt_counts_add(s, y->load, p.counts);
@@ -83,9 +94,9 @@ static void to_experts(struct mt_rank *r, int l, const struct mt_routing *w, con
         return;
     }
     if (!r->force_rounds) mt_round_peers(n, w, peer);
-    mt_exchange_units(s, false, m->b.recv, send, MT_GROUP_EP, send.ld * mt_dtype_bytes((mt_dtype)send.dtype),
+    mt_exchange_units(s, false, r->b.recv, send, MT_GROUP_EP, send.ld * mt_dtype_bytes((mt_dtype)send.dtype),
                       peer, w->ep);
-    mt_expert_sort(s, xe, m->b.recv, p.all, w->me, w->experts / w->ep, n->first, n->rows);
+    mt_expert_sort(s, xe, r->b.recv, p.all, w->me, w->experts / w->ep, n->first, n->rows);
 }
 
 /* A round's results ye back to the ranks whose rows they are: into their places of ret. */
@@ -102,33 +113,42 @@ static void from_experts(struct mt_rank *r, int l, const struct mt_routing *w, c
 }
 
 /* ---- experts ---- */
+/* Kept results are those of the first round. */
+static bool round_computes(const struct mt_rank *r, int l, enum mt_pass pass, const struct mt_round *n,
+                           int keep)
+{
+    return n->index > 1 || mt_computes(r, l, pass, keep);
+}
+
 /* n2 of the round's rows -> xs, ux, sx: what both directions need. */
 static void experts_in(struct mt_rank *r, int l, const struct mt_routing *w, const struct mt_round *n,
                        enum mt_pass pass)
 {
     const struct mt_layer *a = &r->m->layer[l];
-    const struct mt_buffers *b = &r->m->b;
+    const struct mt_buffers *b = &r->b;
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
-    to_experts(r, l, w, n, b->xs, b->send, b->n2);
-    mt_grouped_fwd(s, b->ux, b->xs, a->w[pass].expert_in, mt_model_route(r->m, l, r->mb).mine, n->first,
-                   n->rows);
-    mt_expert_swiglu_fwd(s, b->sx, b->ux, n->rows);
+    if (round_computes(r, l, pass, n, MT_KEEP_DISPATCH)) to_experts(r, l, w, n, b->xs, b->send, b->n2);
+    if (round_computes(r, l, pass, n, MT_KEEP_EXPERT_UP))
+        mt_grouped_fwd(s, b->ux, b->xs, a->w[pass].expert_in, mt_model_route(r->m, l, r->mb).mine, n->first,
+                       n->rows);
+    if (round_computes(r, l, pass, n, MT_KEEP_EXPERT_ACT)) mt_expert_swiglu_fwd(s, b->sx, b->ux, n->rows);
 }
 
 static void shared_forward(struct mt_rank *r, int l, enum mt_pass pass)
 {
     const struct mt_layer *a = &r->m->layer[l];
-    const struct mt_buffers *b = &r->m->b;
+    const struct mt_buffers *b = &r->b;
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
-    mt_linear_fwd(s, b->us, b->n2, a->w[pass].shared_in, MT_NONE, MT_NONE);
-    mt_swiglu_fwd(s, b->ss, b->us);
+    if (mt_computes(r, l, pass, MT_KEEP_FFN_UP))
+        mt_linear_fwd(s, b->us, b->n2, a->w[pass].shared_in, MT_NONE, MT_NONE);
+    if (mt_computes(r, l, pass, MT_KEEP_FFN_ACT)) mt_swiglu_fwd(s, b->ss, b->us);
 }
 
 void mt_moe_forward(struct mt_rank *r, int l, mt_view y)
 {
     const struct mt_model *m = r->m;
     const struct mt_layer *a = &m->layer[l];
-    const struct mt_buffers *b = &m->b;
+    const struct mt_buffers *b = &r->b;
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
     struct mt_routing w = routing_of(r, l);
     struct mt_route p = mt_model_route(m, l, r->mb);
@@ -158,7 +178,7 @@ void mt_moe_forward(struct mt_rank *r, int l, mt_view y)
 static mt_view shared_backward(struct mt_rank *r, int l, mt_view dy)
 {
     const struct mt_layer *a = &r->m->layer[l];
-    const struct mt_buffers *b = &r->m->b;
+    const struct mt_buffers *b = &r->b;
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
     if (!r->m->shape.Fs) return MT_NONE;
     shared_forward(r, l, MT_BACKWARD);
@@ -175,7 +195,7 @@ static mt_view shared_backward(struct mt_rank *r, int l, mt_view dy)
 static void gates_backward(struct mt_rank *r, int l, const struct mt_routing *w, const struct mt_round *n)
 {
     struct mt_route p = mt_model_route(r->m, l, r->mb);
-    const struct mt_buffers *b = &r->m->b;
+    const struct mt_buffers *b = &r->b;
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
     struct mt_exchange_peer peer[MT_MAX_EP] = {{0}};
     if (w->ep == 1) {
@@ -195,13 +215,14 @@ void mt_moe_backward(struct mt_rank *r, int l, mt_view dy)
 {
     const struct mt_model *m = r->m;
     const struct mt_layer *a = &m->layer[l];
-    const struct mt_buffers *b = &m->b;
+    const struct mt_buffers *b = &r->b;
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
     struct mt_routing w = routing_of(r, l);
     struct mt_route p = mt_model_route(m, l, r->mb);
     mt_view shared = shared_backward(r, l, dy);
 
-    pack(r, l, b->send, b->n2);
+    if (mt_computes(r, l, MT_BACKWARD, MT_KEEP_DISPATCH) || has_further_rounds(r, &w))
+        pack(r, l, b->send, b->n2);
     pack(r, l, b->dsend, dy);
     if (w.ep > 1) mt_gather_gates(s, b->gate_send, p.gates, p.order);
     mt_fresh(s, b->dret);
@@ -221,7 +242,8 @@ void mt_moe_backward(struct mt_rank *r, int l, mt_view dy)
         }
     }
     mt_combine_bwd(s, b->dn2, b->dgates, b->dret, b->dgate, p.slot, shared);
-    mt_router_logits(s, b->logits, b->n2, a->w[MT_BACKWARD].router);
+    if (mt_computes(r, l, MT_BACKWARD, MT_KEEP_ROUTER))
+        mt_router_logits(s, b->logits, b->n2, a->w[MT_BACKWARD].router);
     mt_router_bwd(s, b->dlogits, b->dgates, p.ids, b->logits, m->opt.score, m->opt.route_norm,
                   m->opt.route_scale);
     mt_router_bwdw(s, a->g.router, b->dlogits, b->n2);

@@ -136,4 +136,5 @@ void mt_units_restart(struct mt_rank *r)
     size_t n = (size_t)r->m->store.n_units;
     for (int pass = 0; pass < MT_N_PASSES; pass++) memset(r->weights[pass], 0, n * sizeof *r->weights[pass]);
     memset(r->grads, 0, n * sizeof *r->grads);
+    memset(r->saved, 0, (size_t)r->m->shape.L * sizeof *r->saved);
 }

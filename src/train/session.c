@@ -1,5 +1,6 @@
 #include "train/session.h"
 
+#include <math.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,14 +55,16 @@ mt_status mt_session_record(const struct mt_session *s, int rounds, struct mt_re
     return st;
 }
 
-/* Laid out for two rounds, and the layout proved for one, two and three. */
+/* Laid out for so many rounds that the next one would bring nothing new, and the layout proved for up to one more: two; three
+ * where layers keep results of the first, which then has buffers of its own. */
 static mt_status lay_out(struct mt_session *s, mt_err *e)
 {
     struct mt_recording q;
-    mt_status st = mt_session_record(s, 2, &q, e);
+    const int repeat = mt_keeps_rounds(&s->rank[0].model) ? 3 : 2;
+    mt_status st = mt_session_record(s, repeat, &q, e);
     if (st == MT_OK) st = mt_plan(&s->ledger, &q, &s->plan, e);
     mt_recording_release(&q);
-    for (int rounds = 1; rounds <= 3 && st == MT_OK; rounds++) {
+    for (int rounds = 1; rounds <= repeat + 1 && st == MT_OK; rounds++) {
         st = mt_session_record(s, rounds, &q, e);
         if (st == MT_OK) st = mt_plan_check(&s->ledger, &q, e);
         mt_recording_release(&q);
@@ -146,6 +149,21 @@ static mt_status choose_isa(const mt_config *c, struct mt_session *s, mt_err *e)
     return MT_OK;
 }
 
+/* Classes of results that layers are asked to keep. */
+static uint32_t keeps_of(const mt_config *c)
+{
+    static const char *const policy[] = {
+        [MT_RECOMPUTE_FULL] = "",
+        [MT_RECOMPUTE_SELECTIVE] = "qkv, attention, attn_out, ffn_up, router, dispatch, expert_up",
+        [MT_RECOMPUTE_NONE] = "attn_norm, qkv, attention, attn_out, ffn_norm, ffn_up, ffn_act, router, "
+                              "dispatch, expert_up, expert_act"};
+    uint32_t keeps;
+    bool known = mt_choices_bits(c->recompute_keep[0] ? c->recompute_keep : policy[c->recompute_policy],
+                                 mt_choices_keep, &keeps);
+    MT_ASSERT(known); /* config/rule.def sees to it */
+    return keeps;
+}
+
 static struct mt_model_options model_options(const struct mt_session *s, int rank)
 {
     const mt_config *c = s->cfg;
@@ -167,6 +185,11 @@ static struct mt_model_options model_options(const struct mt_session *s, int ran
         .formats = {.reduce = c->wire_reduce,
                     .fp8_experts = c->wire_gather_experts == MT_GATHER_FP8,
                     .fp8_dense = c->wire_gather_dense == MT_GATHER_FP8},
+        .offloaded = s->inference ? 0 : llround(c->offload_activations_fraction * (double)c->model_layers),
+        .offload_prefetch = c->offload_activations_prefetch,
+        .keeps = s->inference ? 0 : keeps_of(c),
+        .keep_on_host = c->recompute_keep_on == MT_PLACE_HOST,
+        .keep_memory = c->recompute_keep_memory,
         .micro_batches = micro,
         .span = c->train_micro_order == MT_MICRO_ORDER_LAYER ? micro : 1,
     };

@@ -83,6 +83,11 @@ static void span_begin(struct mt_rank *r, mt_view v)
 {
     if (r->m->opt.span > 1) mt_fresh(&r->ctx->stream[MT_COMPUTE], v);
 }
+static void span_begin_kept(struct mt_rank *r, int l)
+{
+    const struct mt_layer *y = &r->m->layer[l];
+    for (int i = 0; i < y->n_kept; i++) span_begin(r, y->kept[i].at[MT_FORWARD]);
+}
 static void span_begin_routes(struct mt_rank *r, int l)
 {
     const struct mt_route *p = &r->m->layer[l].route;
@@ -100,16 +105,21 @@ static void forward(struct mt_rank *r, int64_t first, int64_t n, bool train, mt_
     mt_unit_gather(r, 0, MT_FORWARD, after);
     for (int64_t l = 0; l < m->prefetch && l < m->shape.L; l++) block_gather(r, (int)l, MT_FORWARD, after);
     mt_unit_use(r, 0, MT_FORWARD);
-    span_begin(r, m->layer[0].x);
-    for (r->mb = first; r->mb < first + n; r->mb++) mt_embed_forward(r, mt_model_boundary(m, 0, r->mb));
+    span_begin(r, m->layer[0].x.at[MT_FORWARD]);
+    for (r->mb = first; r->mb < first + n; r->mb++)
+        mt_embed_forward(r, mt_model_boundary(m, 0, MT_FORWARD, r->mb));
     for (int l = 0; l < (int)m->shape.L; l++) {
         gather_ahead(r, l, train, mt_event_record(s));
         block_use(r, l, MT_FORWARD);
-        span_begin(r, l + 1 < m->shape.L ? m->layer[l + 1].x : m->x_last);
+        mt_layer_room(r, l);
+        span_begin(r, l + 1 < m->shape.L ? m->layer[l + 1].x.at[MT_FORWARD] : m->x_last);
         span_begin_routes(r, l);
+        span_begin_kept(r, l);
         for (r->mb = first; r->mb < first + n; r->mb++)
-            mt_block_forward(r, l, mt_model_boundary(m, l, r->mb), mt_model_boundary(m, l + 1, r->mb));
+            mt_block_forward(r, l, mt_model_boundary(m, l, MT_FORWARD, r->mb),
+                             mt_model_boundary(m, l + 1, MT_FORWARD, r->mb));
         block_done(r, l, MT_FORWARD);
+        if (train) mt_layer_save(r, l);
     }
 }
 
@@ -121,7 +131,7 @@ static void head(struct mt_rank *r, int64_t first, int64_t n, mt_view dy)
     if (m->shape.tied) mt_grads_open(r, 0, (mt_event){0, 0});
     span_begin(r, dy);
     for (r->mb = first; r->mb < first + n; r->mb++)
-        mt_head_forward_backward(r, mt_model_boundary(m, m->shape.L, r->mb),
+        mt_head_forward_backward(r, mt_model_boundary(m, m->shape.L, MT_FORWARD, r->mb),
                                  mt_model_span_part(m, dy, r->mb));
     mt_unit_done(r, m->head_unit, MT_BACKWARD);
     mt_grads_reduce(r, m->head_unit);
@@ -146,16 +156,20 @@ static void forward_backward(struct mt_rank *r, int64_t first, int64_t n)
     mt_view dy = m->b.dxa, dx = m->b.dxb;
 
     forward(r, first, n, true, (mt_event){0, 0});
+    for (int64_t l = m->shape.L - 1; l >= 0 && l >= m->shape.L - m->opt.offload_prefetch; l--)
+        mt_layer_fetch(r, (int)l, mt_event_record(s));
     head(r, first, n, dy);
     r->done[m->shape.L] = mt_event_record(s);
     for (int l = (int)m->shape.L - 1; l >= 0; l--) {
         if (l >= m->prefetch) block_gather(r, l - (int)m->prefetch, MT_BACKWARD, r->done[l + 1]);
+        if (l >= m->opt.offload_prefetch) mt_layer_fetch(r, l - (int)m->opt.offload_prefetch, r->done[l + 1]);
         block_use(r, l, MT_BACKWARD);
+        mt_layer_use(r, l);
         block_grads_open(r, l);
         span_begin(r, dx);
         for (r->mb = first; r->mb < first + n; r->mb++)
-            mt_block_backward(r, l, mt_model_boundary(m, l, r->mb), mt_model_span_part(m, dx, r->mb),
-                              mt_model_span_part(m, dy, r->mb));
+            mt_block_backward(r, l, mt_model_boundary(m, l, MT_BACKWARD, r->mb),
+                              mt_model_span_part(m, dx, r->mb), mt_model_span_part(m, dy, r->mb));
         block_done(r, l, MT_BACKWARD);
         block_grads_reduce(r, l);
         r->done[l] = mt_event_record(s);
@@ -222,7 +236,7 @@ void mt_eval_step(struct mt_ctx *ctx, void *arg)
         forward(r, mb, 1, false, packed);
         mt_unit_use(r, m->head_unit, MT_FORWARD);
         r->mb = mb;
-        mt_head_eval(r, mt_model_boundary(m, m->shape.L, mb));
+        mt_head_eval(r, mt_model_boundary(m, m->shape.L, MT_FORWARD, mb));
         mt_unit_done(r, m->head_unit, MT_FORWARD);
         mt_unit_done(r, 0, MT_FORWARD);
     }

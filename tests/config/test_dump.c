@@ -34,6 +34,8 @@ static const char *const changed =
     "  reset_positions: false, prefetch: 4}\n"
     "device: {type: cpu, isa: avx2, workers: 3, memory: 1536, order_seed: 5}\n"
     "host: {memory: 3GiB}\n"
+    "offload: {activations: {fraction: 0.5, prefetch: 3}}\n"
+    "recompute: {policy: none, keep: 'qkv, attention', keep_on: host, keep_memory: 1GiB}\n"
     "ckpt: {interval: 7, keep_last: 9, resume: never, at_end: false}\n"
     "init: {from: x}\n"
     "run: {dir: '~', print_owners: true, traffic: true, trace_collectives: true, stop_after: 4, "
