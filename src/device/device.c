@@ -16,11 +16,22 @@ void mt_ctx_init(struct mt_ctx *c, int rank, int world, const struct mt_device_o
 
 void mt_streams_restart(struct mt_ctx *c)
 {
-    for (int s = 0; s < MT_N_STREAMS; s++) c->stream[s].seq = 0;
+    for (int s = 0; s < MT_N_STREAMS; s++) {
+        c->stream[s].seq = 0;
+        memset(c->stream[s].known, 0, sizeof c->stream[s].known);
+    }
     c->n_waits = 0;
     c->round = 0;
     mt_trace_restart(&c->trace);
     if (c->traffic) mt_traffic_restart(c->traffic);
+}
+
+void mt_streams_meet(struct mt_ctx *c)
+{
+    mt_event last[MT_N_STREAMS];
+    for (int s = 0; s < MT_N_STREAMS; s++) last[s] = mt_event_record(&c->stream[s]);
+    for (int s = 0; s < MT_N_STREAMS; s++)
+        for (int k = 0; k < MT_N_STREAMS; k++) mt_stream_wait(&c->stream[s], last[k]);
 }
 
 const char *mt_stream_name(int stream)
@@ -88,10 +99,17 @@ void mt_enqueue(struct mt_stream *s, enum mt_op op, const mt_view *v, const unio
 void mt_stream_wait(struct mt_stream *s, mt_event ev)
 {
     struct mt_ctx *ctx = s->ctx;
-    if (ctx->n_waits++ == ctx->skip_wait || ev.seq == 0) return;
+    if (ev.stream == s->id || ev.seq <= s->known[ev.stream]) return;
+    s->known[ev.stream] = ev.seq;
+    if (ctx->n_waits++ == ctx->skip_wait) return;
     s->seq++;
     if (ctx->recording) mt_record_wait(ctx->recording, s, ev);
     ctx->dev->wait(s, ev);
+}
+
+void mt_stream_throttle(struct mt_stream *s, mt_event ev)
+{
+    if (!s->ctx->no_throttles) mt_stream_wait(s, ev);
 }
 
 void mt_host_read(struct mt_stream *s, enum mt_read_kind kind, int64_t index, mt_view src, void *dst)

@@ -30,7 +30,8 @@ struct mt_traffic;
 struct mt_stream {
     struct mt_ctx *ctx;
     int32_t id;
-    int64_t seq; /* of the last operation enqueued since mt_streams_restart */
+    int64_t seq;                 /* of the last operation enqueued since mt_streams_restart */
+    int64_t known[MT_N_STREAMS]; /* of each stream, the latest event that this one has waited for */
 };
 
 struct mt_device_ops {
@@ -68,9 +69,10 @@ struct mt_ctx {
     int round;                             /* dispatch round being enqueued, for the record */
     struct mt_trace trace;                 /* the last collectives */
     struct mt_traffic *traffic; /* device/traffic.h: what they moved; NULL: not counted; borrowed */
-    /* Tests. skip_wait: leave out the n-th wait of a step (-1: none). tape: answers to host reads of kind COUNTS,
+    /* Tests. skip_wait: leave out the n-th wait of a step (-1: none). no_throttles: leave out all of those. tape: answers to host reads of kind COUNTS,
      * returned without waiting; one src.bytes block an index. */
     int64_t n_waits, skip_wait;
+    bool no_throttles;
     const char *tape;
     /* sim: answers a host read; NULL: zeros. */
     void (*answer)(void *arg, enum mt_read_kind kind, int64_t index, mt_view src, void *dst);
@@ -81,11 +83,17 @@ void mt_ctx_init(struct mt_ctx *c, int rank, int world, const struct mt_device_o
 
 /* Positions count from 1 again: called when every stream is empty, at the start of a step. */
 void mt_streams_restart(struct mt_ctx *c);
+/* Every stream waits for what all others have been given: in a record of several runs, the end of one, when every stream is empty. */
+void mt_streams_meet(struct mt_ctx *c);
 static inline mt_event mt_event_record(const struct mt_stream *s)
 {
     return (mt_event){s->id, s->seq};
 }
+/* What s enqueues from now on runs after ev. Nothing is enqueued if that is so already: s has waited for a later event of the
+ * stream, or it is its own. */
 void mt_stream_wait(struct mt_stream *s, mt_event ev);
+/* The same where nothing would go wrong without it but the need of memory: until ev, the bytes are somebody else's. */
+void mt_stream_throttle(struct mt_stream *s, mt_event ev);
 /* index distinguishes reads of one kind within a step, in the order of the program. */
 void mt_host_read(struct mt_stream *s, enum mt_read_kind kind, int64_t index, mt_view src, void *dst);
 /* Address of a view, for set-up and tests; not while operations run. */

@@ -6,12 +6,12 @@ enum { PANEL = 32, ALIGN = 64 };
 /* bf16 operands are multiplied in pairs, in tiles in groups of 32. A tile loads 16 rows a stride apart: at
  * multiples of 512 bytes they fall in a few sets of the cache, hence the padding. */
 static const struct mt_target cpu_target[MT_N_ISAS] = {
-    [MT_ISA_SCALAR] = {"cpu/scalar", ALIGN, PANEL, 1, 2, 0},
-    [MT_ISA_NEON] = {"cpu/neon", ALIGN, PANEL, 1, 2, 0},
-    [MT_ISA_AVX2] = {"cpu/avx2", ALIGN, PANEL, 1, 2, 0},
-    [MT_ISA_AVX512] = {"cpu/avx512", ALIGN, PANEL, 1, 2, 0},
-    [MT_ISA_AVX512_BF16] = {"cpu/avx512-bf16", ALIGN, PANEL, 1, 2, 0},
-    [MT_ISA_AMX_BF16] = {"cpu/amx-bf16", ALIGN, PANEL, 1, 32, 64},
+    [MT_ISA_SCALAR] = {"cpu/scalar", ALIGN, PANEL, 1, 2, false, 0},
+    [MT_ISA_NEON] = {"cpu/neon", ALIGN, PANEL, 1, 2, false, 0},
+    [MT_ISA_AVX2] = {"cpu/avx2", ALIGN, PANEL, 1, 2, false, 0},
+    [MT_ISA_AVX512] = {"cpu/avx512", ALIGN, PANEL, 1, 2, false, 0},
+    [MT_ISA_AVX512_BF16] = {"cpu/avx512-bf16", ALIGN, PANEL, 1, 2, false, 0},
+    [MT_ISA_AMX_BF16] = {"cpu/amx-bf16", ALIGN, PANEL, 1, 32, false, 64},
 };
 
 const struct mt_target *mt_target_cpu(enum mt_isa isa)
@@ -23,7 +23,7 @@ const struct mt_target *mt_target_cpu(enum mt_isa isa)
 /* 256 bytes: what cudaMalloc aligns to, and more than any vector access or matrix copy asks for. */
 const struct mt_target *mt_target_cuda(void)
 {
-    static const struct mt_target cuda = {"cuda/sm90", 256, 1, 1, 1, 0};
+    static const struct mt_target cuda = {"cuda/sm90", 256, 1, 1, 1, true, 0};
     return &cuda;
 }
 

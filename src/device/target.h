@@ -15,6 +15,8 @@ struct mt_target {
     int64_t align;    /* of every ledger row, bytes */
     int panel;        /* a packed weight is made of panels of this many outputs, each contiguous */
     int k_align_f32, k_align_bf16; /* inputs of a packed weight are padded to a multiple of this */
+    bool
+        one_form; /* products of both directions read a weight in the same form: none is turned for backward */
     int row_pad_bytes; /* activation rows whose length is a multiple of 512 bytes get this many more */
 };
 /* Targets of the cpu by instruction set; isa must be one of enum mt_isa. */

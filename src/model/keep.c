@@ -100,28 +100,35 @@ void mt_block_buffers(struct mt_rank *r, int l, enum mt_pass pass)
 }
 
 /* ---- to the host and back ---- */
-static const struct mt_saved *saved_of(const struct mt_layer *y, int i)
+static void save(struct mt_rank *r, const struct mt_saved *v)
 {
-    return i ? &y->kept[i - 1] : &y->x;
+    struct mt_stream *s = &r->ctx->stream[MT_D2H];
+    if (!mt_view_given(v->host)) return;
+    mt_stream_wait(s, r->passed);
+    mt_copy_d2h(s, v->host, v->at[MT_FORWARD]);
+}
+static void fetch(struct mt_rank *r, const struct mt_saved *v)
+{
+    if (mt_view_given(v->host)) mt_copy_h2d(&r->ctx->stream[MT_H2D], v->at[MT_BACKWARD], v->host);
 }
 
-void mt_layer_room(struct mt_rank *r, int l)
+void mt_layer_save_input(struct mt_rank *r, int l)
 {
-    int64_t before = l - 1 - r->m->opt.offload_prefetch;
-    if (before >= 0) mt_stream_wait(&r->ctx->stream[MT_COMPUTE], r->saved[before]);
+    const struct mt_model *m = r->m;
+    int64_t before = l - m->opt.offload_prefetch;
+    if (before >= 0) mt_stream_throttle(&r->ctx->stream[MT_COMPUTE], r->saved[before]);
+    if (before > 0) mt_stream_throttle(&r->ctx->stream[MT_COMPUTE], r->kept[before - 1]);
+    if (!m->layer[l].offloaded) return;
+    save(r, &m->layer[l].x);
+    r->saved[l] = mt_event_record(&r->ctx->stream[MT_D2H]);
 }
 
-void mt_layer_save(struct mt_rank *r, int l)
+void mt_layer_save_kept(struct mt_rank *r, int l)
 {
     const struct mt_layer *y = &r->m->layer[l];
-    struct mt_stream *s = &r->ctx->stream[MT_D2H];
-    if (!y->offloaded) return;
-    mt_stream_wait(s, mt_event_record(&r->ctx->stream[MT_COMPUTE]));
-    for (int i = 0; i <= y->n_kept; i++) {
-        const struct mt_saved *v = saved_of(y, i);
-        if (mt_view_given(v->host)) mt_copy_d2h(s, v->host, v->at[MT_FORWARD]);
-    }
-    r->saved[l] = mt_event_record(s);
+    if (!y->offloaded || !r->m->opt.keep_on_host) return;
+    for (int i = 0; i < y->n_kept; i++) save(r, &y->kept[i]);
+    r->kept[l] = mt_event_record(&r->ctx->stream[MT_D2H]);
 }
 
 void mt_layer_fetch(struct mt_rank *r, int l, mt_event after)
@@ -129,12 +136,11 @@ void mt_layer_fetch(struct mt_rank *r, int l, mt_event after)
     const struct mt_layer *y = &r->m->layer[l];
     struct mt_stream *s = &r->ctx->stream[MT_H2D];
     if (!y->offloaded) return;
-    mt_stream_wait(s, after);
+    mt_stream_throttle(s, after);
+    mt_stream_wait(s, r->kept[l]);
     mt_stream_wait(s, r->saved[l]);
-    for (int i = 0; i <= y->n_kept; i++) {
-        const struct mt_saved *v = saved_of(y, i);
-        if (mt_view_given(v->host)) mt_copy_h2d(s, v->at[MT_BACKWARD], v->host);
-    }
+    fetch(r, &y->x);
+    for (int i = 0; i < y->n_kept; i++) fetch(r, &y->kept[i]);
     r->fetched[l] = mt_event_record(s);
 }
 

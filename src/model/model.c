@@ -200,9 +200,11 @@ mt_status mt_rank_init(struct mt_rank *r, struct mt_ctx *ctx, const struct mt_mo
     r->grads = calloc(units, sizeof *r->grads);
     r->done = calloc((size_t)m->shape.L + 1, sizeof *r->done);
     r->saved = calloc((size_t)m->shape.L, sizeof *r->saved);
+    r->kept = calloc((size_t)m->shape.L, sizeof *r->kept);
     r->fetched = calloc((size_t)m->shape.L, sizeof *r->fetched);
     for (int pass = 0; pass < MT_N_PASSES; pass++) r->weights[pass] = calloc(units, sizeof *r->weights[pass]);
-    MT_REQUIRE(r->counts && r->grads && r->done && r->saved && r->fetched && r->weights[0] && r->weights[1],
+    MT_REQUIRE(r->counts && r->grads && r->done && r->saved && r->kept && r->fetched && r->weights[0] &&
+                   r->weights[1],
                e, MT_IO, "cannot allocate the host state of rank %d (%lld expert counts)", ctx->rank,
                (long long)counts);
     return MT_OK;
@@ -214,6 +216,7 @@ void mt_rank_release(struct mt_rank *r)
     free(r->grads);
     free(r->done);
     free(r->saved);
+    free(r->kept);
     free(r->fetched);
     for (int pass = 0; pass < MT_N_PASSES; pass++) free(r->weights[pass]);
     *r = (struct mt_rank){0};

@@ -19,7 +19,7 @@ struct mt_model_options {
     mt_dtype dtype;
     int64_t micro_batches;
     int64_t span; /* micro-batches that go through a block together: 1, or all of them */
-    int64_t prefetch, keep_last, prefetch_memory; /* see the options shard.* */
+    int64_t prefetch, keep_last, prefetch_memory, grads; /* see the options shard.* */
     struct mt_mesh mesh;
     struct mt_formats formats;
     int rank;
@@ -147,8 +147,10 @@ struct mt_rank {
     struct mt_lease *weights[MT_N_PASSES]; /* a unit each: its gathered, and in backward turned, weights */
     struct mt_lease *grads;                /* a unit each: its whole gradients, until they are reduced */
     struct mt_buffers b;                   /* of the block, pass and micro-batch being enqueued */
-    mt_event *saved, *fetched;             /* [L] an offloaded layer's copies to the host, and back */
-    mt_event *done; /* [L + 1] a block's, and last the head's, operations of the present pass are enqueued */
+    mt_event *done;  /* [L + 1] a block's, and last the head's, operations of the present pass are enqueued */
+    mt_event passed; /* forward has come to the end of a block, or of the embedding */
+    mt_event *saved, *kept,
+        *fetched; /* [L] an offloaded layer's copies to the host, of input and results, and back */
 };
 mt_status mt_rank_init(struct mt_rank *r, struct mt_ctx *ctx, const struct mt_model *m, mt_err *e);
 void mt_rank_release(struct mt_rank *r);
@@ -179,11 +181,11 @@ void mt_head_eval(struct mt_rank *r, mt_view x);
 /* f32 logits [1, V] of one token of x into m->chunk_logits. */
 void mt_head_logits(struct mt_rank *r, mt_view x, int64_t token);
 
-/* What a layer saved (model/keep.c), if it is offloaded. save: to the host, when all micro-batches have passed through the block;
- * room, in front of block l: layers far enough behind have gone, and what is saved now may take their bytes. fetch: back, not
- * before `after`, which is a throttle; use: backward may read it. */
-void mt_layer_room(struct mt_rank *r, int l);
-void mt_layer_save(struct mt_rank *r, int l);
+/* What a layer saves (model/keep.c), if it is offloaded, for all micro-batches of a span. save_input: in front of block l, its input
+ * goes to the host; what layers far enough behind saved has gone, and their bytes are free. save_kept: behind it, what it keeps
+ * goes. fetch: back, not before `after`, which is a throttle; use: backward may read it. */
+void mt_layer_save_input(struct mt_rank *r, int l);
+void mt_layer_save_kept(struct mt_rank *r, int l);
 void mt_layer_fetch(struct mt_rank *r, int l, mt_event after);
 void mt_layer_use(struct mt_rank *r, int l);
 /* Sets r->b for a block, in a pass over micro-batch r->mb. */

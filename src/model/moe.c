@@ -155,6 +155,7 @@ void mt_moe_forward(struct mt_rank *r, int l, mt_view y)
     mt_view h = b->h;
 
     route(r, l);
+    mt_unit_use(r, a->experts, MT_FORWARD);
     pack(r, l, b->send, b->n2);
     if (m->shape.Fs) {
         shared_forward(r, l, MT_FORWARD);
@@ -221,6 +222,7 @@ void mt_moe_backward(struct mt_rank *r, int l, mt_view dy)
     struct mt_route p = mt_model_route(m, l, r->mb);
     mt_view shared = shared_backward(r, l, dy);
 
+    mt_unit_use(r, a->experts, MT_BACKWARD);
     if (mt_computes(r, l, MT_BACKWARD, MT_KEEP_DISPATCH) || has_further_rounds(r, &w))
         pack(r, l, b->send, b->n2);
     pack(r, l, b->dsend, dy);

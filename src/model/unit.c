@@ -60,7 +60,7 @@ void mt_unit_gather(struct mt_rank *r, int unit, enum mt_pass pass, mt_event aft
     struct mt_stream *s = &r->ctx->stream[MT_GATHER];
     int b[2], n = gathered(st, unit, pass) ? buckets_of(st, unit, b) : 0;
     if (!moves(st, unit, pass)) return;
-    mt_stream_wait(s, after);
+    mt_stream_throttle(s, after);
     mt_lease_fill(s, &r->weights[pass][unit]);
     for (int i = 0; i < n; i++) gather_bucket(s, st, b[i], pass);
     for (int i = 0; i < st->n_matrices && pass == MT_BACKWARD; i++)
@@ -84,7 +84,7 @@ void mt_grads_open(struct mt_rank *r, int unit, mt_event after)
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
     int b[2], n = gathers(st, unit) ? buckets_of(st, unit, b) : 0;
     if (!n) return;
-    mt_stream_wait(s, after);
+    mt_stream_throttle(s, after);
     mt_lease_fill(s, &r->grads[unit]);
     for (int i = 0; i < n; i++) mt_fill0(s, mt_store_full_grad(st, b[i]));
 }
@@ -137,4 +137,5 @@ void mt_units_restart(struct mt_rank *r)
     for (int pass = 0; pass < MT_N_PASSES; pass++) memset(r->weights[pass], 0, n * sizeof *r->weights[pass]);
     memset(r->grads, 0, n * sizeof *r->grads);
     memset(r->saved, 0, (size_t)r->m->shape.L * sizeof *r->saved);
+    memset(r->kept, 0, (size_t)r->m->shape.L * sizeof *r->kept);
 }

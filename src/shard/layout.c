@@ -217,7 +217,7 @@ void mt_store_layout(struct mt_store *s, struct mt_ledger *g, bool inference)
     }
     for (int i = 0; i < s->n_matrices && !inference; i++) {
         struct mt_matrix *m = &s->matrix[i];
-        if (m->form == MT_FORM_PACKED)
+        if (m->form == MT_FORM_PACKED && !s->target->one_form)
             m->turned_row = mt_row_add(
                 g, MT_DEVICE_ARENA, MT_ROW_GATHERED,
                 s->bucket[m->bucket].n * mt_packed_bytes(s->target, s->dtype, MT_PACKED_NN, m->rows, m->cols),

@@ -161,6 +161,11 @@ mt_view mt_store_work(const struct mt_store *s, int matrix, enum mt_pass pass)
 mt_view mt_store_turned(const struct mt_store *s, int matrix)
 {
     const struct mt_matrix *m = &s->matrix[matrix];
+    if (m->form == MT_FORM_PACKED && s->target->one_form) {
+        mt_view v = mt_store_work(s, matrix, MT_BACKWARD);
+        v.format = MT_PACKED_NN;
+        return v;
+    }
     if (m->turned_row < 0) return MT_NONE;
     mt_view one = mt_packed_view(s->target, m->turned_row, s->dtype, MT_PACKED_NN, 0, m->rows, m->cols);
     return stacked(s, m, one, one.bytes);

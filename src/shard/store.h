@@ -69,7 +69,8 @@ struct mt_matrix {
     int64_t rows, cols; /* cols 0: a vector */
     int64_t off, work_off,
         wire_off; /* within one part: elements of the masters, bytes of the working copy, of its fp8 form */
-    int32_t turned_row; /* a packed matrix in NN form, for backward; -1: none */
+    int32_t
+        turned_row; /* a packed matrix in NN form, for backward; -1: none, or the target has one form for both */
 };
 enum mt_optimizer { MT_ADAMW, MT_MUON, MT_FROZEN };
 struct mt_tensor {

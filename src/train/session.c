@@ -32,6 +32,7 @@ static mt_status record(const struct mt_session *s, struct mt_step *t, struct mt
         mt_generate_step(ctx, t);
     } else {
         mt_train_step(ctx, t);
+        mt_streams_meet(ctx);
         mt_eval_step(ctx, t);
     }
     mt_rank_release(&t->rank);
@@ -182,6 +183,7 @@ static struct mt_model_options model_options(const struct mt_session *s, int ran
         .prefetch = c->shard_prefetch,
         .keep_last = s->inference ? 0 : c->shard_keep_last,
         .prefetch_memory = c->shard_prefetch_memory,
+        .grads = c->shard_grads,
         .formats = {.reduce = c->wire_reduce,
                     .fp8_experts = c->wire_gather_experts == MT_GATHER_FP8,
                     .fp8_dense = c->wire_gather_dense == MT_GATHER_FP8},

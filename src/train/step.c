@@ -8,7 +8,6 @@ static void batch_in(struct mt_rank *r, int64_t micro)
     const struct mt_model *m = r->m;
     struct mt_stream *in = &r->ctx->stream[MT_H2D], *s = &r->ctx->stream[MT_COMPUTE];
     int64_t n = micro * m->shape.N;
-    mt_stream_wait(in, mt_event_record(s)); /* what was enqueued before may still read the last batch */
     mt_copy_h2d(in, mt_view_part(m->device.tokens, 0, n), mt_view_part(m->host.tokens, 0, n));
     mt_copy_h2d(in, mt_view_part(m->device.labels, 0, n), mt_view_part(m->host.labels, 0, n));
     mt_copy_h2d(in, mt_view_part(m->device.begin, 0, n), mt_view_part(m->host.begin, 0, n));
@@ -43,22 +42,25 @@ static void block_gather(struct mt_rank *r, int l, enum mt_pass pass, mt_event a
 {
     for (int i = 0; i < units_of(r->m, l); i++) mt_unit_gather(r, r->m->layer[l].unit + i, pass, after);
 }
+/* The block waits for its experts where it comes to them (model/moe.c). */
 static void block_use(struct mt_rank *r, int l, enum mt_pass pass)
 {
-    for (int i = 0; i < units_of(r->m, l); i++) mt_unit_use(r, r->m->layer[l].unit + i, pass);
+    mt_unit_use(r, r->m->layer[l].unit, pass);
 }
 static void block_done(struct mt_rank *r, int l, enum mt_pass pass)
 {
     for (int i = 0; i < units_of(r->m, l); i++) mt_unit_done(r, r->m->layer[l].unit + i, pass);
 }
-/* Whole gradients of two blocks exist at a time: those of block l + 2 are reduced by then. */
+/* Whole gradients of so many blocks exist at a time: those of block l + grads are reduced by then. */
 static void block_grads_open(struct mt_rank *r, int l)
 {
     const struct mt_model *m = r->m;
+    int64_t before = l + m->opt.grads;
     for (int i = 0; i < units_of(m, l); i++)
         mt_grads_open(r, m->layer[l].unit + i,
-                      l + 2 < m->shape.L ? r->grads[m->layer[l + 2].unit + units_of(m, l + 2) - 1].used
-                                         : (mt_event){0, 0});
+                      before < m->shape.L
+                          ? r->grads[m->layer[before].unit + units_of(m, (int)before) - 1].used
+                          : (mt_event){0, 0});
 }
 static void block_grads_reduce(struct mt_rank *r, int l)
 {
@@ -96,22 +98,23 @@ static void span_begin_routes(struct mt_rank *r, int l)
     for (int i = 0; i < n && mt_is_moe(&r->m->shape, l); i++) span_begin(r, v[i]);
 }
 
-/* Micro-batches [first, first + n) through all blocks: each block's weights are gathered once for all of them. after: what the
- * first gathers wait for. */
-static void forward(struct mt_rank *r, int64_t first, int64_t n, bool train, mt_event after)
+/* Micro-batches [first, first + n) through all blocks: each block's weights are gathered once for all of them. */
+static void forward(struct mt_rank *r, int64_t first, int64_t n, bool train)
 {
     const struct mt_model *m = r->m;
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
-    mt_unit_gather(r, 0, MT_FORWARD, after);
-    for (int64_t l = 0; l < m->prefetch && l < m->shape.L; l++) block_gather(r, (int)l, MT_FORWARD, after);
+    mt_unit_gather(r, 0, MT_FORWARD, (mt_event){0, 0});
+    for (int64_t l = 0; l < m->prefetch && l < m->shape.L; l++)
+        block_gather(r, (int)l, MT_FORWARD, (mt_event){0, 0});
     mt_unit_use(r, 0, MT_FORWARD);
     span_begin(r, m->layer[0].x.at[MT_FORWARD]);
     for (r->mb = first; r->mb < first + n; r->mb++)
         mt_embed_forward(r, mt_model_boundary(m, 0, MT_FORWARD, r->mb));
+    r->passed = mt_event_record(s);
     for (int l = 0; l < (int)m->shape.L; l++) {
-        gather_ahead(r, l, train, mt_event_record(s));
+        gather_ahead(r, l, train, r->passed);
         block_use(r, l, MT_FORWARD);
-        mt_layer_room(r, l);
+        if (train) mt_layer_save_input(r, l);
         span_begin(r, l + 1 < m->shape.L ? m->layer[l + 1].x.at[MT_FORWARD] : m->x_last);
         span_begin_routes(r, l);
         span_begin_kept(r, l);
@@ -119,7 +122,8 @@ static void forward(struct mt_rank *r, int64_t first, int64_t n, bool train, mt_
             mt_block_forward(r, l, mt_model_boundary(m, l, MT_FORWARD, r->mb),
                              mt_model_boundary(m, l + 1, MT_FORWARD, r->mb));
         block_done(r, l, MT_FORWARD);
-        if (train) mt_layer_save(r, l);
+        r->passed = mt_event_record(s);
+        if (train) mt_layer_save_kept(r, l);
     }
 }
 
@@ -155,9 +159,9 @@ static void forward_backward(struct mt_rank *r, int64_t first, int64_t n)
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
     mt_view dy = m->b.dxa, dx = m->b.dxb;
 
-    forward(r, first, n, true, (mt_event){0, 0});
+    forward(r, first, n, true);
     for (int64_t l = m->shape.L - 1; l >= 0 && l >= m->shape.L - m->opt.offload_prefetch; l--)
-        mt_layer_fetch(r, (int)l, mt_event_record(s));
+        mt_layer_fetch(r, (int)l, (mt_event){0, 0});
     head(r, first, n, dy);
     r->done[m->shape.L] = mt_event_record(s);
     for (int l = (int)m->shape.L - 1; l >= 0; l--) {
@@ -226,14 +230,13 @@ void mt_eval_step(struct mt_ctx *ctx, void *arg)
     const struct mt_model *m = r->m;
     struct mt_stream *s = &ctx->stream[MT_COMPUTE];
 
-    mt_event packed = mt_event_record(s); /* recorded behind a train step: its weights are written by then */
     mt_units_restart(r);
     batch_in(r, t->micro);
     mt_fill0(s, m->loss);
     mt_fill0(s, m->valid);
     count_labels(r, t->micro);
     for (int64_t mb = 0; mb < t->micro; mb++) {
-        forward(r, mb, 1, false, packed);
+        forward(r, mb, 1, false);
         mt_unit_use(r, m->head_unit, MT_FORWARD);
         r->mb = mb;
         mt_head_eval(r, mt_model_boundary(m, m->shape.L, MT_FORWARD, mb));

@@ -20,7 +20,7 @@ static const char *const changed =
     "train: {steps: 2k, seq_len: 1Ki, global_batch: 36, micro_batch: 3, dtype: f32, seed: 7, loss_chunk: "
     "77,\n"
     "  log_interval: 3, eval_interval: 0, eval_batches: 5, micro_order: layer}\n"
-    "shard: {prefetch: 3, prefetch_memory: 2GiB, keep_last: 2}\n"
+    "shard: {prefetch: 3, prefetch_memory: 2GiB, keep_last: 2, grads: 1}\n"
     "optim: {lr: 0.1, warmup_steps: 9, decay_ratio: 0.3, decay: cosine, min_lr_ratio: 0.05, clip: 0.5,\n"
     "  weight_decay: 0.01, groups: [{match: '\"x\\y*\"', optimizer: adamw, weight_decay: 0.3}, {match: '*', "
     "optimizer: "

@@ -5,9 +5,9 @@
 
 #include "device/order.h"
 
-/* Two train steps and a validation between them, as one record: a wait may have its reason in the step before. first: where
- * the validation begins; the second step has all waits of the first. */
-static bool record(const struct training *t, int rounds, struct mt_recording *q, int64_t *first)
+/* A train step and a validation; between them, in records [end, begin), the end of the first run. */
+static bool record(const struct training *t, int rounds, bool throttles, struct mt_recording *q, int64_t *end,
+                   int64_t *begin)
 {
     struct mt_ctx ctx;
     struct mt_step step = t->s.rank[0].step;
@@ -15,12 +15,14 @@ static bool record(const struct training *t, int rounds, struct mt_recording *q,
     *q = (struct mt_recording){0};
     mt_ctx_init(&ctx, 0, 1, &mt_device_sim, &t->s.ledger);
     ctx.recording = q;
+    ctx.no_throttles = !throttles;
     if (!CHECK(mt_rank_init(&step.rank, &ctx, &t->s.rank[0].model, &e) == MT_OK)) return false;
     step.rank.force_rounds = rounds;
     mt_train_step(&ctx, &step);
-    *first = q->n;
+    *end = q->n;
+    mt_streams_meet(&ctx);
+    *begin = q->n;
     mt_eval_step(&ctx, &step);
-    mt_train_step(&ctx, &step);
     mt_rank_release(&step.rank);
     return true;
 }
@@ -43,11 +45,9 @@ static struct mt_ledger unshared_of(const struct mt_ledger *g)
 
 /* Why a wait is there.
  * HAZARD    without it there is a race, wherever rows lie
- * THROTTLE  without it there is one in the plan's layout: rows share bytes because of it
- * JOINT     the same of it and the waits enqueued right beside it, of which each makes up for another
- * COVERED   its stream has already waited for something later: the other half of a lease */
-enum reason { NONE, HAZARD, THROTTLE, JOINT, COVERED, REASONS };
-static const char *const reason_text[] = {"without reason here", "hazards", "throttles", "joint", "covered"};
+ * THROTTLE  without it there is one in the plan's layout: rows share bytes because of it */
+enum reason { NONE, HAZARD, THROTTLE, REASONS };
+static const char *const reason_text[] = {"without reason here", "hazards", "throttles"};
 
 struct finder {
     const struct mt_ledger *shared, *unshared;
@@ -67,40 +67,12 @@ static int64_t neighbour(const struct mt_recording *q, int64_t i, int step)
     return -1;
 }
 
-/* Races without the wait and those beside it. */
-static bool joint(const struct finder *f, int64_t i)
-{
-    struct mt_recording q = f->q;
-    struct mt_race race;
-    q.rec = malloc((size_t)q.n * sizeof *q.rec);
-    MT_ASSERT(q.rec);
-    memcpy(q.rec, f->q.rec, (size_t)q.n * sizeof *q.rec);
-    for (int step = -1; step <= 1; step += 2)
-        for (int64_t k = i; k >= 0 && is_wait(&q, k); k = neighbour(&q, k, step))
-            q.rec[k].ev.seq = 0; /* an event that is always past */
-    bool found = mt_races_find(&q, f->unshared, -1, false, &race, 1) ||
-                 mt_races_find(&q, f->shared, -1, false, &race, 1);
-    free(q.rec);
-    return found;
-}
-
-static bool covered(const struct finder *f, int64_t i)
-{
-    struct mt_order order;
-    mt_event ev = f->q.rec[i].ev;
-    mt_order_init(&order, &f->q, i, false);
-    bool known = order.before[i].at[ev.stream] >= ev.seq;
-    mt_order_release(&order);
-    return known;
-}
-
 static enum reason reason_of(const struct finder *f, int64_t i)
 {
     struct mt_race race;
     if (mt_races_find(&f->q, f->unshared, i, false, &race, 1)) return HAZARD;
     if (mt_races_find(&f->q, f->shared, i, false, &race, 1)) return THROTTLE;
-    if (covered(f, i)) return COVERED;
-    return joint(f, i) ? JOINT : NONE;
+    return NONE;
 }
 
 /* ---- what is printed ---- */
@@ -149,15 +121,18 @@ static void print_sites(const struct site *site, int n)
 
 /* ---- tests ---- */
 /* All throttles at once: without them the plan is larger. */
-static void check_throttles(const struct finder *f, const bool *throttle)
+static void check_throttles(const struct training *t)
 {
-    struct mt_ledger g = unshared_of(f->shared);
-    struct mt_plan_info with = {.want_bound = true}, without = {.want_bound = true};
+    struct mt_recording q;
+    struct mt_ledger g = unshared_of(&t->s.ledger);
+    struct mt_plan_info with = {0}, without = {0};
     mt_err e = {0};
-    CHECK_INT(mt_plan(&g, &f->q, &with, &e), MT_OK);
-    for (int64_t i = 0; i < f->q.n; i++)
-        if (throttle[i]) f->q.rec[i].ev.seq = 0;
-    CHECK_INT(mt_plan(&g, &f->q, &without, &e), MT_OK);
+    int64_t end, begin;
+    for (int throttles = 0; throttles < 2; throttles++) {
+        if (record(t, 2, throttles, &q, &end, &begin))
+            CHECK_INT(mt_plan(&g, &q, throttles ? &with : &without, &e), MT_OK);
+        mt_recording_release(&q);
+    }
     printf("  the plan takes %lld bytes, without throttles %lld\n", (long long)with.peak[MT_DEVICE_ARENA],
            (long long)without.peak[MT_DEVICE_ARENA]);
     CHECK(without.peak[MT_DEVICE_ARENA] > with.peak[MT_DEVICE_ARENA]);
@@ -177,26 +152,22 @@ static void classify(const char *shape)
     if (!CHECK(training_open_config(&t))) return;
     struct mt_ledger unshared = unshared_of(&t.s.ledger);
     struct finder f = {.shared = &t.s.ledger, .unshared = &unshared};
-    int64_t first = 0;
-    if (record(&t, 2, &f.q, &first)) {
-        bool *throttle = calloc((size_t)f.q.n, sizeof *throttle);
-        MT_ASSERT(throttle);
+    int64_t end = 0, begin = 0;
+    if (record(&t, 2, true, &f.q, &end, &begin)) {
         struct mt_race race;
         CHECK_INT(mt_races_find(&f.q, &t.s.ledger, -1, false, &race, 1), 0);
-        for (int64_t i = first; i < f.q.n; i++) {
-            if (!is_wait(&f.q, i) || sites == 127) continue;
+        for (int64_t i = 0; i < f.q.n; i++) {
+            if (!is_wait(&f.q, i) || (i >= end && i < begin) || sites == 127) continue;
             enum reason r = reason_of(&f, i);
             note(site, &sites, &f.q, i, r);
             all[r]++;
-            throttle[i] = r == THROTTLE || r == NONE;
         }
         print_sites(site, sites);
         CHECK(sites < 127);
         CHECK(all[HAZARD] > 4 && all[THROTTLE] > 0);
         /* A throttle may be one that this layout has no use for, but not all of a place. */
         for (int k = 0; k < sites; k++) CHECK(!site[k].count[NONE] || site[k].count[THROTTLE]);
-        check_throttles(&f, throttle);
-        free(throttle);
+        check_throttles(&t);
     }
     mt_recording_release(&f.q);
     free(unshared.row);
@@ -210,6 +181,17 @@ TEST(dense)
 TEST(experts)
 {
     classify(TRAINING_BASE TRAINING_MOE "train.global_batch=4 moe.buffer_factor=0.3 model.layers=5 ");
+}
+TEST(offloaded)
+{
+    classify(TRAINING_BASE TRAINING_MOE "train.global_batch=4 model.layers=8 moe.buffer_factor=0.5 "
+                                        "offload.activations.fraction=0.8 offload.activations.prefetch=2 "
+                                        "recompute.keep=attention,ffn_up,expert_up recompute.keep_on=host ");
+}
+TEST(micro_batches_in_a_layer)
+{
+    classify(TRAINING_BASE TRAINING_MOE
+             "train.micro_order=layer model.layers=6 offload.activations.fraction=1 ");
 }
 TEST(tied)
 {
@@ -243,6 +225,8 @@ int main(void)
 {
     RUN(dense);
     RUN(experts);
+    RUN(offloaded);
+    RUN(micro_batches_in_a_layer);
     RUN(tied);
     RUN(a_plan_of_one_round_is_refused_for_two);
     return DONE();
