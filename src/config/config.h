@@ -7,6 +7,7 @@
 #define MT_CONFIG_CONFIG_H
 #include "base/status.h"
 #include "config/choice.h"
+#include "config/value.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -28,6 +29,7 @@ enum {
 #define MT_MEMBER_STR(field, limit) char field[MT_CONFIG_STR];
 #define MT_MEMBER_PATH(field, limit) char field[MT_CONFIG_PATH];
 #define MT_MEMBER_CHOICE(field, set) mt_choice_##set field;
+#define MT_MEMBER_INTS(field, limit) mt_ints field;
 #define MT_MEMBER_GROUPS(field, limit)             \
     struct mt_optim_group field[MT_CONFIG_GROUPS]; \
     int64_t field##_count;

@@ -37,12 +37,32 @@ void mt_config_defaults(mt_config *c)
     mt_groups_default(c);
 }
 
+/* A YAML list of numbers is read as the text it would be on the command line. */
+static mt_status take_ints(loader *l, const source *s, const mt_node *n, const mt_option *o)
+{
+    char text[512] = "[", why[MT_VALUE_WHY], what[80];
+    size_t at = 1;
+    for (const mt_node *v = n->child; v; v = v->next) {
+        if (v->kind != MT_NODE_SCALAR)
+            return mt_tree_fail(l->e, s->name, v->line, v->col, "%s: expected a whole number, got %s", o->key,
+                                mt_node_what(v, what, sizeof what));
+        if (at < sizeof text)
+            at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", v == n->child ? "" : ", ", v->text);
+    }
+    if (at < sizeof text) at += (size_t)snprintf(text + at, sizeof text - at, "]");
+    if (at >= sizeof text) return mt_tree_fail(l->e, s->name, n->line, n->col, "%s: too long", o->key);
+    if (!mt_value_set(o, l->c, text, why))
+        return mt_tree_fail(l->e, s->name, n->line, n->col, "%s: %s", o->key, why);
+    return MT_OK;
+}
+
 static mt_status take_value(loader *l, const source *s, const mt_node *n, const mt_option *o)
 {
     char why[MT_VALUE_WHY], what[80];
     if (mt_node_is_null(n))
         return mt_tree_fail(l->e, s->name, n->key_line, n->key_col, "%s has no value", o->key);
     if (o->type == MT_VALUE_GROUPS) return mt_groups_set(l->c, n, s->name, l->e);
+    if (o->type == MT_VALUE_INTS && n->kind == MT_NODE_LIST) return take_ints(l, s, n, o);
     if (n->kind != MT_NODE_SCALAR)
         return mt_tree_fail(l->e, s->name, n->line, n->col, "%s: expected one value (%s), got %s", o->key,
                             mt_value_type_name(o->type), mt_node_what(n, what, sizeof what));

@@ -19,6 +19,7 @@ _Static_assert(sizeof(mt_choice_score) == sizeof(int), "mt_value_set stores a ch
 #define LIMIT_BOOL(none) .limit = NULL
 #define LIMIT_STR(none) .limit = NULL
 #define LIMIT_PATH(none) .limit = NULL
+#define LIMIT_INTS(interval) .limit = interval
 #define LIMIT_GROUPS(none) .limit = NULL
 #define LIMIT_CHOICE(set) .choices = mt_choices_##set
 

@@ -38,7 +38,7 @@ typedef struct number {
 const char *mt_value_type_name(mt_option_type t)
 {
     static const char *const name[] = {"INT", "BYTES", "FLOAT",  "TIME", "BOOL",
-                                       "STR", "PATH",  "CHOICE", "LIST"};
+                                       "STR", "PATH",  "CHOICE", "INTS", "LIST"};
     return name[t];
 }
 
@@ -46,6 +46,7 @@ static const unit *units_of(mt_option_type t)
 {
     static const unit none[] = {{NULL, 0}};
     return t == MT_VALUE_INT     ? count_units
+           : t == MT_VALUE_INTS  ? count_units
            : t == MT_VALUE_BYTES ? byte_units
            : t == MT_VALUE_TIME  ? time_units
                                  : none;
@@ -55,6 +56,7 @@ static const char *expected(mt_option_type t)
 {
     switch (t) {
     case MT_VALUE_INT: return "a whole number such as 512, 64Ki or 2M";
+    case MT_VALUE_INTS: return "whole numbers such as [3, 4]";
     case MT_VALUE_BYTES: return "a number of bytes such as 4096, 512MiB or 80GB";
     case MT_VALUE_FLOAT: return "a number such as 0.5 or 3e-4";
     case MT_VALUE_TIME: return "a time such as 30s, 5m or 2h";
@@ -65,6 +67,11 @@ static const char *expected(mt_option_type t)
     case MT_VALUE_GROUPS: break;
     }
     return "a list";
+}
+
+static bool is_whole(mt_option_type t)
+{
+    return t == MT_VALUE_INT || t == MT_VALUE_BYTES || t == MT_VALUE_INTS;
 }
 
 static size_t digits(const char *s)
@@ -116,7 +123,7 @@ static bool unit_factor(const mt_option *o, const char *suffix, int64_t *factor)
 static bool parse_number(const mt_option *o, const char *text, number *out, char why[static MT_VALUE_WHY])
 {
     char shown[64], units[128];
-    bool whole = o->type == MT_VALUE_INT || o->type == MT_VALUE_BYTES;
+    bool whole = is_whole(o->type);
     size_t len = number_length(text, whole);
     int64_t factor;
     if (len > 0 && text[len] && units_of(o->type)->name && !unit_factor(o, text + len, &factor)) {
@@ -144,7 +151,7 @@ static bool parse_number(const mt_option *o, const char *text, number *out, char
 /* -1, 0, 1 as a is below, equal to, above b. */
 static int compare(const mt_option *o, number a, number b)
 {
-    if (o->type == MT_VALUE_INT || o->type == MT_VALUE_BYTES) return (a.i > b.i) - (a.i < b.i);
+    if (is_whole(o->type)) return (a.i > b.i) - (a.i < b.i);
     return (a.f > b.f) - (a.f < b.f);
 }
 
@@ -159,19 +166,47 @@ static bool in_limit(const mt_option *o, number x, char why[static MT_VALUE_WHY]
     return (open == '[' ? la >= 0 : la > 0) && (close == ']' ? lb <= 0 : lb < 0);
 }
 
+static bool number_of(const mt_option *o, const char *text, number *x, char why[static MT_VALUE_WHY])
+{
+    char shown[64];
+    if (!parse_number(o, text, x, why)) return false;
+    if (in_limit(o, *x, why)) return true;
+    snprintf(why, MT_VALUE_WHY, "%s is outside %s", mt_word_clean(shown, sizeof shown, text), o->limit);
+    return false;
+}
+
 static bool set_number(const mt_option *o, void *at, const char *text, char why[static MT_VALUE_WHY])
 {
     number x = {0, 0};
-    char shown[64];
-    if (!parse_number(o, text, &x, why)) return false;
-    if (!in_limit(o, x, why)) {
-        snprintf(why, MT_VALUE_WHY, "%s is outside %s", mt_word_clean(shown, sizeof shown, text), o->limit);
-        return false;
-    }
+    if (!number_of(o, text, &x, why)) return false;
     if (o->type == MT_VALUE_INT || o->type == MT_VALUE_BYTES)
         memcpy(at, &x.i, sizeof x.i);
     else
         memcpy(at, &x.f, sizeof x.f);
+    return true;
+}
+
+/* "[3, 4]", "3,4" or "3". */
+static bool set_ints(const mt_option *o, void *at, const char *text, char why[static MT_VALUE_WHY])
+{
+    mt_ints all = {0};
+    size_t end = strlen(text);
+    if (end >= 2 && text[0] == '[' && text[end - 1] == ']') text++, end -= 2;
+    for (size_t from = 0; from < end; from++) {
+        char word[64];
+        number x = {0, 0};
+        size_t n = 0;
+        for (; from < end && text[from] != ','; from++)
+            if (text[from] != ' ' && n + 1 < sizeof word) word[n++] = text[from];
+        word[n] = 0;
+        if (!number_of(o, word, &x, why)) return false;
+        if (all.n == MT_INTS_MOST) {
+            snprintf(why, MT_VALUE_WHY, "more than %d numbers", MT_INTS_MOST);
+            return false;
+        }
+        all.at[all.n++] = x.i;
+    }
+    memcpy(at, &all, sizeof all);
     return true;
 }
 
@@ -237,6 +272,7 @@ bool mt_value_set(const mt_option *o, void *base, const char *text, char why[sta
     case MT_VALUE_STR:
     case MT_VALUE_PATH: return set_text(o, at, text, why);
     case MT_VALUE_CHOICE: return set_choice(o, at, text, why);
+    case MT_VALUE_INTS: return set_ints(o, at, text, why);
     case MT_VALUE_GROUPS: break;
     }
     snprintf(why, MT_VALUE_WHY, "expected a list");
@@ -271,6 +307,16 @@ static void put_time(char *out, size_t size, double x)
     memcpy(out + strlen(out), u->name, 2);
 }
 
+static void put_ints(char *out, size_t size, const char *at)
+{
+    mt_ints all;
+    memcpy(&all, at, sizeof all);
+    size_t n = (size_t)snprintf(out, size, "[");
+    for (int64_t i = 0; i < all.n; i++)
+        n += (size_t)snprintf(out + n, size - n, "%s%" PRId64, i ? ", " : "", all.at[i]);
+    snprintf(out + n, size - n, "]");
+}
+
 char *mt_value_text(const mt_option *o, const void *base, char out[static MT_VALUE_TEXT])
 {
     const char *at = (const char *)base + o->offset;
@@ -294,6 +340,7 @@ char *mt_value_text(const mt_option *o, const void *base, char out[static MT_VAL
     case MT_VALUE_STR:
     case MT_VALUE_PATH: snprintf(out, MT_VALUE_TEXT, "%s", at); break;
     case MT_VALUE_CHOICE: snprintf(out, MT_VALUE_TEXT, "%s", o->choices[choice]); break;
+    case MT_VALUE_INTS: put_ints(out, MT_VALUE_TEXT, at); break;
     case MT_VALUE_GROUPS: out[0] = 0; break;
     }
     return out;

@@ -3,6 +3,7 @@
 #define MT_CONFIG_VALUE_H
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 typedef enum mt_option_type {
     MT_VALUE_INT,    /* int64_t */
@@ -13,8 +14,15 @@ typedef enum mt_option_type {
     MT_VALUE_STR,    /* char[] */
     MT_VALUE_PATH,   /* char[] */
     MT_VALUE_CHOICE, /* an enum counted from zero */
+    MT_VALUE_INTS,   /* mt_ints */
     MT_VALUE_GROUPS, /* mt_optim_group[]: config/group.h, not here */
 } mt_option_type;
+
+/* A short list of numbers: "[3, 4]" as text. Unused places are 0. */
+enum { MT_INTS_MOST = 16 };
+typedef struct mt_ints {
+    int64_t n, at[MT_INTS_MOST];
+} mt_ints;
 
 /* A row of option.def, or of group.def. The value lies `offset` bytes into the struct it belongs to. */
 typedef struct mt_option {

@@ -23,6 +23,7 @@ typedef struct mt_event {
 } mt_event;
 
 struct mt_recording;
+struct mt_times;
 struct mt_ctx;
 struct mt_group;
 struct mt_traffic;
@@ -64,6 +65,7 @@ struct mt_ctx {
     struct mt_group *group[MT_MAX_GROUPS]; /* rendezvous of the communicators (device/group.h); borrowed */
     const struct mt_cut *cut;              /* tables that gather_cut and its like name; borrowed */
     struct mt_recording *recording;        /* NULL: not recording; borrowed */
+    struct mt_times *times;                /* device/timeline.h: when they ran; NULL: not noted; borrowed */
     void *exec;                            /* the cpu executor's part of this rank */
     mt_err err;                            /* sticky: the first operation that failed */
     int round;                             /* dispatch round being enqueued, for the record */

@@ -10,8 +10,21 @@ void mt_recording_release(struct mt_recording *q)
     *q = (struct mt_recording){0};
 }
 
+bool mt_recording_reserve(struct mt_recording *q, int64_t records, int64_t args)
+{
+    *q = (struct mt_recording){.cap = records, .cap_args = args, .fixed = true};
+    q->rec = calloc((size_t)records, sizeof *q->rec);
+    q->arg = calloc((size_t)args, sizeof *q->arg);
+    return q->rec && q->arg;
+}
+
+/* NULL: it is fixed, and full. */
 static struct mt_rec *rec_new(struct mt_recording *q, const struct mt_stream *s, int n_args)
 {
+    if (q->fixed && (q->lost || q->n == q->cap || q->n_args + n_args > q->cap_args)) {
+        q->lost++;
+        return NULL;
+    }
     if (q->n == q->cap) {
         q->cap = q->cap ? 2 * q->cap : 1024;
         q->rec = realloc(q->rec, (size_t)q->cap * sizeof *q->rec);
@@ -33,6 +46,7 @@ void mt_record_op(struct mt_recording *q, const struct mt_stream *s, const struc
 {
     const struct mt_op_info *f = &mt_op_info[c->op];
     struct mt_rec *r = rec_new(q, s, f->n_args);
+    if (!r) return;
     r->op = c->op;
     r->dtype = c->dtype;
     memcpy(r->dim, c->dim, sizeof r->dim);
@@ -42,6 +56,7 @@ void mt_record_op(struct mt_recording *q, const struct mt_stream *s, const struc
         q->arg[q->n_args++] = (struct mt_rec_arg){.row = v[i].row,
                                                   .dir = f->arg[i].dir,
                                                   .whole = v[i].bytes == g->row[v[i].row].bytes,
+                                                  .place = (uint8_t)i,
                                                   .off = v[i].off,
                                                   .bytes = v[i].bytes};
         r->n_args++;
@@ -51,6 +66,7 @@ void mt_record_op(struct mt_recording *q, const struct mt_stream *s, const struc
 void mt_record_wait(struct mt_recording *q, const struct mt_stream *s, mt_event ev)
 {
     struct mt_rec *r = rec_new(q, s, 0);
+    if (!r) return;
     r->op = MT_OP_wait;
     r->ev = ev;
 }

@@ -16,7 +16,8 @@
 struct mt_rec_arg {
     int32_t row;
     uint8_t dir;
-    bool whole; /* covers all bytes of its row */
+    bool whole;    /* covers all bytes of its row */
+    uint8_t place; /* among the op's arguments, of which some may be left out */
     int64_t off, bytes;
 };
 struct mt_rec {
@@ -33,7 +34,11 @@ struct mt_recording {
     struct mt_rec *rec; /* owned */
     struct mt_rec_arg *arg;
     int64_t n, n_args, cap, cap_args;
+    bool fixed;   /* it does not grow: what is enqueued after it was full is lost, */
+    int64_t lost; /* which is counted */
 };
+/* An empty recording with room for so many, fixed; false: no memory, and q is to be released all the same. */
+bool mt_recording_reserve(struct mt_recording *q, int64_t records, int64_t args);
 void mt_recording_release(struct mt_recording *q);
 /* For the front end (mt_enqueue, mt_stream_wait): appends what is being enqueued. */
 void mt_record_op(struct mt_recording *q, const struct mt_stream *s, const struct mt_call *c,

@@ -19,6 +19,7 @@
 #include "data/loader.h"
 #include "optim/schedule.h"
 #include "train/metrics.h"
+#include "train/tracing.h"
 #include "train/wire.h"
 
 struct run {
@@ -26,6 +27,7 @@ struct run {
     const struct mt_job *job;
     struct mt_session s;
     struct mt_metrics metrics;
+    struct mt_tracing tracing;
     struct mt_ckpt_items items; /* what a checkpoint holds, of all ranks */
     int64_t *routed;            /* rows of every block's experts, for the metrics */
     int world;
@@ -223,6 +225,7 @@ static mt_status open_rest(struct run *r, mt_err *e)
     if (r->job->me == 0) MT_TRY(save_config(c, e));
     MT_TRY(mt_metrics_open(&r->metrics, &r->s, r->at.step, e));
     if (c->run_trace_collectives) MT_TRY(mt_wire_trace(&r->s, e));
+    MT_TRY(mt_tracing_open(&r->tracing, &r->s, e));
     r->staging =
         malloc((size_t)(c->data_prefetch * r->s.n_local * 4 * tokens_of_rank(r)) * sizeof *r->staging);
     r->routed = calloc((size_t)(d->L * d->E + 1), sizeof *r->routed);
@@ -318,9 +321,21 @@ static mt_status fatal(const struct run *r, mt_status st, const mt_err *e)
 
 static mt_status run_step(struct run *r, mt_err *e)
 {
+    bool traced = mt_tracing_wants(&r->s, r->at.step + 1);
+    if (traced) mt_tracing_begin(&r->tracing, &r->s);
     mt_status st = mt_session_run(&r->s, mt_train_step, e);
+    if (traced) mt_tracing_end(&r->tracing, &r->s);
     if (st != MT_OK) mt_wire_dump(&r->s);
     return st;
+}
+
+/* A trace that cannot be written is told, and does not end the run. */
+static void tell_trace(struct run *r)
+{
+    mt_err e = {0};
+    if (!mt_tracing_wants(&r->s, r->at.step)) return;
+    if (mt_tracing_write(&r->tracing, &r->s, r->at.step, &e) != MT_OK && r->job->me == 0)
+        fprintf(stderr, "moetitan: %s\n", e.msg);
 }
 
 /* What the step found is what it should be: equal on all ranks. */
@@ -367,6 +382,7 @@ static mt_status one_step(struct run *r, mt_err *e)
                     r->at.step % c->train_log_interval == 0 || r->at.step == 1 ||
                         r->at.step == c->train_steps);
     if (c->run_traffic && x.step == r->metrics.first_step + 1) MT_TRY(mt_wire_report(&r->s, x.step, e));
+    tell_trace(r);
     return MT_OK;
 }
 
@@ -473,6 +489,7 @@ static void close_run(struct run *r)
     mt_metrics_close(&r->metrics);
     mt_ckpt_items_close(&r->items);
     mt_wire_trace_end(&r->s);
+    mt_tracing_close(&r->tracing);
     mt_session_close(&r->s);
     free(r->staging);
     free(r->routed);

@@ -32,6 +32,16 @@ static const struct {
      "'4x': units are Ki, Mi, Gi, Ti, k, M, G, T"},
     {"model:\n  dim:\n  heads: 2\n", "t.yaml:2:3: model.dim has no value"},
     {"run:\n  dir: ~\n", "t.yaml:2:3: run.dir has no value"},
+    {"train:\n  trace:\n    step: 3\n",
+     "t.yaml:3:5: no option 'train.trace.step'; did you mean train.trace.steps?"},
+    {"train: {trace: {steps: [3, [4]]}}\n",
+     "t.yaml:1:28: train.trace.steps: expected a whole number, got a list"},
+    {"train: {trace: {steps: [3, x]}}\n",
+     "t.yaml:1:24: train.trace.steps: expected whole numbers such as [3, 4], got 'x'"},
+    {"train: {trace: {}}\n", "t.yaml:1:9: train.trace holds no options"},
+    {"train: {trace: 3}\n", "t.yaml:1:16: train.trace: expected options below it, got '3'"},
+    {"train: {trace: {ranks: 2}, trace.ranks: 3}\n",
+     "t.yaml:1:28: train.trace.ranks is given twice: first in line 1"},
     {"model:\n  dim: [64]\n", "t.yaml:2:8: model.dim: expected one value (INT), got a list"},
     {"model:\n  dim:\n    x: 64\n", "t.yaml:3:5: model.dim: expected one value (INT), got a map"},
     {"run:\n  dir: \"\xc3\xa4\\n\"\n",
@@ -103,6 +113,15 @@ TEST(refused_texts)
 
 TEST(accepted_texts)
 {
+    CHECK_STR(parse(&c, "train:\n  trace:\n    steps:\n      - 3\n      - 4k\n    ranks: 1\n"), "");
+    CHECK_INT(c.train_trace_steps.n, 2);
+    CHECK_INT(c.train_trace_steps.at[1], 4000);
+    CHECK_INT(c.train_trace_ranks, 1);
+    CHECK_STR(parse(&c, "train: {trace.steps: 5, trace: {ranks: 3}}\n"), "");
+    CHECK_INT(c.train_trace_steps.at[0], 5);
+    CHECK_INT(c.train_trace_ranks, 3);
+    CHECK_STR(parse(&c, "train.trace: {steps: []}\n"), "");
+    CHECK_INT(c.train_trace_steps.n, 0);
     CHECK_STR(parse(&c, "model:\n  dim: 64\n"), "");
     CHECK_INT(c.model_dim, 64);
     CHECK_STR(parse(&c, "\xef\xbb\xbfmodel.dim: 72\r\nmodel.heads: '8'\r\n"), "");

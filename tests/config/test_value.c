@@ -54,6 +54,36 @@ TEST(whole_numbers_and_units)
     CHECK_INT(c.device_memory, 17);
 }
 
+TEST(lists_of_numbers)
+{
+    char text[MT_VALUE_TEXT];
+    const mt_option *o = &mt_options[MT_OPTION_train_trace_steps];
+    static const char *const same[] = {"train.trace.steps=3,4k", "train.trace.steps=[3, 4000]",
+                                       "train.trace.steps= 3 ,4000"};
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        CHECK_STR(OVERRIDE(&c, same[i]), "");
+        CHECK_INT(c.train_trace_steps.n, 2);
+        CHECK_INT(c.train_trace_steps.at[0], 3);
+        CHECK_INT(c.train_trace_steps.at[1], 4000);
+        CHECK_STR(mt_value_text(o, &c, text), "[3, 4000]");
+    }
+    CHECK_STR(OVERRIDE(&c, "train.trace.steps=7"), "");
+    CHECK_STR(mt_value_text(o, &c, text), "[7]");
+    CHECK_STR(OVERRIDE(&c, "train.trace.steps=7", "train.trace.steps=[]"), "");
+    CHECK_STR(mt_value_text(o, &c, text), "[]");
+    CHECK_STR(OVERRIDE(&c, "train.trace.steps="), "");
+    CHECK_INT(c.train_trace_steps.n, 0);
+    CHECK_STR(OVERRIDE(&c, "train.trace.steps=1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16"), "");
+    CHECK_INT(c.train_trace_steps.n, MT_INTS_MOST);
+    CHECK_STR(OVERRIDE(&c, "train.trace.steps=1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17"),
+              "command line: train.trace.steps: more than 16 numbers");
+    CHECK_STR(OVERRIDE(&c, "train.trace.steps=3,0"), "command line: train.trace.steps: 0 is outside [1, 1G]");
+    CHECK_STR(OVERRIDE(&c, "train.trace.steps=3,x"),
+              "command line: train.trace.steps: expected whole numbers such as [3, 4], got 'x'");
+    CHECK_STR(OVERRIDE(&c, "train.trace.steps=3,,4"),
+              "command line: train.trace.steps: expected whole numbers such as [3, 4], got ''");
+}
+
 TEST(fractions_and_times)
 {
     CHECK_STR(OVERRIDE(&c, "optim.lr=3e-4"), "");
@@ -233,6 +263,7 @@ int main(void)
     RUN(every_default_is_within_its_limit);
     RUN(keys_are_unique_and_name_their_field);
     RUN(whole_numbers_and_units);
+    RUN(lists_of_numbers);
     RUN(fractions_and_times);
     RUN(choices_and_text);
     RUN(refused_values);

@@ -1,6 +1,7 @@
 /* cpu.c: the device's functions: they write nodes into the rank's ring. */
 #include <string.h>
 
+#include "device/cpu/exec_times.h"
 #include "device/cpu/exec_watch.h"
 
 /* Positions count on over restarts in the executor: a stream whose count begins again was restarted. Events
@@ -86,6 +87,7 @@ static void cpu_host_read(struct mt_stream *s, enum mt_read_kind kind, int64_t i
         memcpy(dst, s->ctx->tape + index * src.bytes, (size_t)src.bytes);
         return;
     }
+    mt_time_host_reads(r, kind, index);
     r->want = (mt_event){s->id, r->base[s->id] + s->seq};
     mt_host_park(r, MT_HOST_READ);
     mt_watch_host_read(r, r->want);

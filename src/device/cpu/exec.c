@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#include "device/cpu/exec_times.h"
 #include "device/cpu/exec_watch.h"
 
 /* A worker without work looks for it this long before it sleeps: waking costs more than most operations. */
@@ -109,6 +110,7 @@ static void wait_for_work(struct mt_exec *e)
 
 static void item_run(struct mt_exec *e, struct mt_item i, void *scratch)
 {
+    mt_time_started(&i);
     if (!i.node)
         mt_fiber_resume(&i.rank->fiber);
     else if (MT_WATCH)

@@ -24,6 +24,7 @@ struct mt_node {
     int32_t next;            /* of its stream's queue, as a ring index; -1: last */
     int32_t parts, left;     /* not finished */
     int64_t seq;             /* in its stream, since opening */
+    int64_t rec;             /* where its times go (exec_times.h); -1: nowhere */
     mt_event ev;             /* wait: the same */
     struct mt_meeting *meet; /* a collective inside this process */
     struct mt_wire *wire;    /* one between processes, and its moves */

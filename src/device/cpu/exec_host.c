@@ -1,5 +1,6 @@
 /* exec_host.c: a rank's host code, a fiber. It changes threads whenever it parks, so it keeps no thread-local
  * state. */
+#include "device/cpu/exec_times.h"
 #include "device/cpu/exec_watch.h"
 
 /* Operations that host code writes before it publishes them: the lock is taken once for so many. */
@@ -49,6 +50,7 @@ void mt_host_wake(struct mt_exec_rank *r)
 void mt_host_left(struct mt_exec_rank *r)
 {
     r->host = r->park;
+    mt_time_host_left(r);
     if (r->host == MT_HOST_ENDED)
         r->exec->ended++;
     else
@@ -61,6 +63,7 @@ struct mt_node *mt_host_node(struct mt_exec_rank *r)
     struct mt_node *n = &r->ring[r->tail & r->mask];
     mt_watch_fill();
     n->next = -1;
+    n->rec = mt_times_place(r->ctx);
     n->wait = n->done = false;
     n->meet = NULL;
     n->wire = NULL;

@@ -1,5 +1,6 @@
 /* exec_queue.c: a rank's ring and streams, and the meetings of collectives. Everything here runs under the
  * lock. */
+#include "device/cpu/exec_times.h"
 #include "device/cpu/exec_watch.h"
 
 static struct mt_node *node_at(struct mt_exec_rank *r, int32_t i)
@@ -15,11 +16,13 @@ MT_UNWATCHED static void arrive(struct mt_exec_rank *r, struct mt_node *n)
     m->src[n->member] = n->src;
     mt_watch_arrive(r, n);
     if (++m->arrived < n->members || !mt_members_agree(r->exec, n)) return;
+    for (int i = 0; i < n->members; i++) mt_time_met(m->at[i].rank, m->at[i].node);
     for (int i = 0; i < n->members; i++) mt_ready_push(r->exec, m->at[i].rank, m->at[i].node);
 }
 
 static void node_over(struct mt_exec_rank *r, struct mt_queue *q, struct mt_node *n)
 {
+    mt_time_over(r, n);
     n->done = true;
     q->done++;
     q->first = n->next;
@@ -36,6 +39,7 @@ static void advance(struct mt_exec_rank *r)
             struct mt_queue *q = &r->queue[s];
             while (q->first >= 0 && !q->busy) {
                 struct mt_node *n = node_at(r, q->first);
+                mt_time_reached(r, n);
                 if (n->wait) {
                     if (r->queue[n->ev.stream].done < n->ev.seq) break;
                     mt_watch_waited(r, n);
