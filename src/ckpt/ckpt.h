@@ -11,6 +11,7 @@
  * reader. */
 #ifndef MT_CKPT_CKPT_H
 #define MT_CKPT_CKPT_H
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "ckpt/items.h"
@@ -37,8 +38,9 @@ MT_MUST_USE mt_status mt_ckpt_save(const char *run_dir, const struct mt_ckpt_ite
 MT_MUST_USE mt_status mt_ckpt_prune(const char *run_dir, int64_t keep, mt_err *e);
 
 /* The newest checkpoint of the run whose every file has the size and checksum of its manifest: its folder, or
- * "" if there is none. Damaged ones are named on stderr and passed over; one that the system does not let us
- * read is an error. */
+ * "" if the run has saved none. Damaged ones are named on stderr and passed over; if nothing else is left, CKPT
+ * names them, as beginning anew would throw the run away. One that the system does not let us read is an
+ * error. */
 MT_MUST_USE mt_status mt_ckpt_newest(const char *run_dir, char path[MT_CKPT_PATH], mt_err *e);
 /* Checks the manifest, and that its files are there with their sizes; *bytes of all of them. Reads no
  * tensor. */
@@ -57,4 +59,6 @@ MT_MUST_USE mt_status mt_ckpt_config(const char *path, mt_config *cfg, mt_err *e
 /* The steps of a run's checkpoint folders, complete or not, ascending: n of them, malloc'ed, the caller's. */
 MT_MUST_USE mt_status mt_ckpt_list(const char *run_dir, int64_t **step, int64_t *n, mt_err *e);
 void mt_ckpt_folder(const char *run_dir, int64_t step, char path[MT_CKPT_PATH]);
+/* Whether a folder has a manifest, so that a save of it had ended, whatever became of it since. */
+bool mt_ckpt_was_complete(const char *folder);
 #endif

@@ -4,13 +4,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "ckpt/ckpt.h"
-#include "ckpt/file.h"
 
 void mt_ckpt_folder(const char *run_dir, int64_t step, char path[MT_CKPT_PATH])
 {
     snprintf(path, MT_CKPT_PATH, "%s/ckpt/step-%08" PRId64, run_dir, step);
+}
+
+bool mt_ckpt_was_complete(const char *folder)
+{
+    char manifest[MT_CKPT_PATH + 32];
+    struct stat st;
+    snprintf(manifest, sizeof manifest, "%s/manifest.json", folder);
+    return !stat(manifest, &st) || errno != ENOENT;
 }
 
 /* Only the one way to write a step is a checkpoint's name: not "step-7", nor "step-00000007.aside". */
@@ -67,27 +75,5 @@ mt_status mt_ckpt_list(const char *run_dir, int64_t **step, int64_t *n, mt_err *
     free(*step);
     *step = NULL;
     *n = 0;
-    return st;
-}
-
-mt_status mt_ckpt_prune(const char *run_dir, int64_t keep, mt_err *e)
-{
-    int64_t *step, n, good = 0;
-    mt_status st = MT_OK;
-    MT_REQUIRE(keep >= 1, e, MT_CONFIG, "%" PRId64 " checkpoints cannot be kept; keep 1 or more", keep);
-    MT_TRY(mt_ckpt_list(run_dir, &step, &n, e));
-    for (int64_t i = n - 1; i >= 0 && st == MT_OK; i--) {
-        char folder[MT_CKPT_PATH];
-        struct mt_ckpt_meta meta;
-        int64_t bytes;
-        mt_err why = {0};
-        mt_ckpt_folder(run_dir, step[i], folder);
-        mt_status look = mt_ckpt_look(folder, &meta, &bytes, &why);
-        if (look == MT_OK && good < keep) good++;
-        /* Nothing before a complete one is kept: the newest folder may be one that is being written. */
-        else if (good > 0 && look != MT_IO)
-            st = mt_remove_folder(folder, "manifest.json", e);
-    }
-    free(step);
     return st;
 }

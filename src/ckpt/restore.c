@@ -116,35 +116,6 @@ mt_status mt_ckpt_verify(const char *path, struct mt_ckpt_meta *meta, mt_err *e)
     return st;
 }
 
-static mt_status verify_step(const char *path, int64_t step, mt_err *e)
-{
-    struct mt_ckpt_meta meta;
-    MT_TRY(mt_ckpt_verify(path, &meta, e));
-    MT_REQUIRE(meta.step == step, e, MT_CKPT, "'%s' holds step %" PRId64, path, meta.step);
-    return MT_OK;
-}
-
-mt_status mt_ckpt_newest(const char *run_dir, char path[MT_CKPT_PATH], mt_err *e)
-{
-    int64_t *step, n, i;
-    path[0] = 0;
-    MT_TRY(mt_ckpt_list(run_dir, &step, &n, e));
-    for (i = n - 1; i >= 0; i--) {
-        mt_err why = {0};
-        mt_ckpt_folder(run_dir, step[i], path);
-        mt_status st = verify_step(path, step[i], &why);
-        if (st == MT_OK) break;
-        path[0] = 0;
-        if (st != MT_CKPT) { /* no sign of damage: going on from an older one would throw work away */
-            *e = why;
-            break;
-        }
-        fprintf(stderr, "moetitan: passing over a checkpoint: %s\n", why.msg);
-    }
-    free(step);
-    return e->code;
-}
-
 static mt_status read_config(const char *folder, const struct mt_manifest_file *f, mt_config *cfg, mt_err *e)
 {
     char path[FILE_PATH];

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "ckpt/ckpt.h"
 #include "ckpt/manifest.h"
@@ -57,10 +56,8 @@ static void aside_of(const char *folder, char path[MT_CKPT_PATH])
 /* Renames a complete checkpoint to *.aside, where nothing reads it; removes an incomplete one. */
 static mt_status set_aside(const char *folder, bool *kept, mt_err *e)
 {
-    char manifest[MT_CKPT_PATH + 32], aside[MT_CKPT_PATH];
-    struct stat st;
-    snprintf(manifest, sizeof manifest, "%s/manifest.json", folder);
-    *kept = !stat(manifest, &st) || errno != ENOENT;
+    char aside[MT_CKPT_PATH];
+    *kept = mt_ckpt_was_complete(folder);
     if (!*kept) return mt_remove_folder(folder, NULL, e);
     aside_of(folder, aside);
     MT_TRY(mt_remove_folder(aside, "manifest.json", e));

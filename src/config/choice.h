@@ -23,6 +23,7 @@
     C(MT_MUON_SCALE_SPECTRAL, "spectral")
 #define MT_CHOICES_muon_dense(C) C(MT_MUON_DENSE_EXCHANGE, "exchange") C(MT_MUON_DENSE_GATHER, "gather")
 #define MT_CHOICES_data_mode(C) C(MT_DATA_MODE_WINDOWS, "windows") C(MT_DATA_MODE_PACKED, "packed")
+#define MT_CHOICES_balance(C) C(MT_BALANCE_NONE, "none") C(MT_BALANCE_ATTENTION, "attention")
 #define MT_CHOICES_device_type(C) \
     C(MT_DEVICE_TYPE_AUTO, "auto") C(MT_DEVICE_TYPE_CPU, "cpu") C(MT_DEVICE_TYPE_CUDA, "cuda")
 #define MT_CHOICES_device_isa(C)                \
@@ -65,7 +66,8 @@
     S(coefficients)       \
     S(muon_scale)         \
     S(muon_dense)         \
-    S(data_mode) S(device_type) S(device_isa) S(micro_order) S(resume) S(gather) S(recompute) S(keep) S(place)
+    S(data_mode)          \
+    S(balance) S(device_type) S(device_isa) S(micro_order) S(resume) S(gather) S(recompute) S(keep) S(place)
 
 #define MT_CHOICE_ENUMERATOR(name, text) name,
 #define MT_CHOICE_ENUM(set) \

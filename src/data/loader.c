@@ -19,8 +19,17 @@ typedef struct job {
     int64_t rank, step;
     mt_sample out;
     int64_t n_labels;
+    mt_imbalance imbalance;
     mt_err err;
 } job;
+
+/* Places of one step's sequences, worked out once for all ranks here. */
+typedef struct places {
+    pthread_mutex_t lock; /* guards the rest */
+    mt_balance balance;
+    int64_t step; /* -1: none yet */
+    mt_imbalance imbalance;
+} places;
 
 struct mt_loader {
     mt_data_options o; /* its strings are not kept */
@@ -28,6 +37,9 @@ struct mt_loader {
     source train_file, valid_file;
     mt_split train, valid;
     int64_t n_micro;
+    bool uneven; /* sequences may differ in cost, and ranks wait for each other */
+    places places;
+    int64_t *numbers; /* [M B] global sample numbers of the batch being filled; the thread's */
 
     pthread_mutex_t lock; /* guards all below */
     pthread_cond_t queued, done;
@@ -56,12 +68,6 @@ int64_t mt_loader_n_valid(const mt_loader *l)
     return l->valid.count;
 }
 
-int64_t mt_loader_sample_number(const mt_loader *l, int64_t step, int64_t rank, int64_t micro, int64_t row)
-{
-    int64_t B = l->o.micro_batch;
-    return step * l->o.global_batch + (micro * l->o.n_ranks + rank) * B + row;
-}
-
 static mt_status check_sizes(const mt_split *split, mt_err *e)
 {
     const mt_index *x = split->index;
@@ -71,17 +77,68 @@ static mt_status check_sizes(const mt_split *split, mt_err *e)
     return b ? mt_mapped_check(&b->file, b->path, e) : MT_OK;
 }
 
-static mt_status fill(const mt_loader *l, job *j, mt_err *e)
+/* The places of a step's sequences in l->places, whose lock is held. */
+static void place_step(mt_loader *l, int64_t step)
+{
+    places *p = &l->places;
+    if (p->step == step || !l->uneven) return;
+    mt_balance_read(&p->balance, &l->train, &l->rules, l->o.seed, l->o.price, step);
+    p->imbalance = l->o.balance ? mt_balance_place(&p->balance) : mt_balance_keep(&p->balance);
+    p->step = step;
+}
+
+/* Place in a step of the first row of a micro-batch. */
+static int64_t place_of(const mt_loader *l, int64_t rank, int64_t micro)
+{
+    return (micro * l->o.n_ranks + rank) * l->o.micro_batch;
+}
+
+int64_t mt_loader_sample_number(mt_loader *l, int64_t step, int64_t rank, int64_t micro, int64_t row)
+{
+    pthread_mutex_lock(&l->places.lock);
+    place_step(l, step);
+    int64_t i = l->places.balance.place[place_of(l, rank, micro) + row];
+    pthread_mutex_unlock(&l->places.lock);
+    return step * l->o.global_batch + i;
+}
+
+/* Global sample numbers of a rank's batch. */
+static void number_batch(mt_loader *l, job *j)
+{
+    int64_t B = l->o.micro_batch, G = l->o.global_batch;
+    pthread_mutex_lock(&l->places.lock);
+    place_step(l, j->step);
+    for (int64_t i = 0; i < l->n_micro * B; i++)
+        l->numbers[i] = j->step * G + l->places.balance.place[place_of(l, j->rank, i / B) + i % B];
+    j->imbalance = l->places.imbalance;
+    pthread_mutex_unlock(&l->places.lock);
+}
+
+mt_status mt_loader_imbalance(mt_loader *l, int64_t step, int64_t n, mt_imbalance *mean, mt_err *e)
+{
+    *mean = (mt_imbalance){0};
+    MT_TRY(check_sizes(&l->train, e));
+    pthread_mutex_lock(&l->places.lock);
+    for (int64_t s = step; s < step + n; s++) {
+        place_step(l, s);
+        mean->data += l->places.imbalance.data / (double)n;
+        mean->placed += l->places.imbalance.placed / (double)n;
+    }
+    pthread_mutex_unlock(&l->places.lock);
+    return MT_OK;
+}
+
+static mt_status fill(mt_loader *l, job *j, mt_err *e)
 {
     int64_t B = l->o.micro_batch, T = l->o.seq_len;
     MT_TRY(check_sizes(&l->train, e));
-    for (int64_t m = 0; m < l->n_micro; m++)
-        for (int64_t row = 0; row < B; row++) {
-            int64_t number = mt_loader_sample_number(l, j->step, j->rank, m, row);
-            mt_sample out = offset_sample(&j->out, (m * B + row) * T);
-            MT_TRY(mt_sample_fill(&l->train, &l->rules, &out, &j->n_labels,
-                                  mt_split_shuffled(&l->train, l->o.seed, number), (int32_t)(row * T), e));
-        }
+    number_batch(l, j);
+    for (int64_t i = 0; i < l->n_micro * B; i++) {
+        mt_sample out = offset_sample(&j->out, i * T);
+        MT_TRY(mt_sample_fill(&l->train, &l->rules, &out, &j->n_labels,
+                              mt_split_shuffled(&l->train, l->o.seed, l->numbers[i]), (int32_t)(i % B * T),
+                              e));
+    }
     return MT_OK;
 }
 
@@ -158,6 +215,17 @@ static mt_status open_splits(mt_loader *l, const mt_data_options *o, mt_err *e)
                         &l->rules, 0, e);
 }
 
+static mt_status open_places(mt_loader *l, const mt_data_options *o, mt_err *e)
+{
+    mt_balance_layout at = {
+        .n_ranks = o->n_ranks, .n_micro = l->n_micro, .micro_batch = o->micro_batch, .together = o->together};
+    l->uneven = o->n_ranks > 1 && o->document_mask;
+    l->places.step = -1;
+    l->numbers = calloc((size_t)(l->n_micro * o->micro_batch), sizeof *l->numbers);
+    MT_REQUIRE(l->numbers, e, MT_IO, "data: no memory for the sequences of a batch");
+    return mt_balance_open(&l->places.balance, &at, e);
+}
+
 static mt_status start(mt_loader *l, const mt_data_options *o, mt_err *e)
 {
     l->n_jobs = o->local_ranks * o->prefetch;
@@ -176,6 +244,7 @@ mt_status mt_loader_open(mt_loader **out, const mt_data_options *o, mt_err *e)
     mt_loader *l = calloc(1, sizeof *l);
     MT_REQUIRE(l, e, MT_IO, "data: out of memory");
     pthread_mutex_init(&l->lock, NULL);
+    pthread_mutex_init(&l->places.lock, NULL);
     pthread_cond_init(&l->queued, NULL);
     pthread_cond_init(&l->done, NULL);
     l->o = *o;
@@ -187,6 +256,7 @@ mt_status mt_loader_open(mt_loader **out, const mt_data_options *o, mt_err *e)
                                  .document_mask = o->document_mask,
                                  .reset_positions = o->reset_positions};
     mt_status s = open_splits(l, o, e);
+    if (s == MT_OK) s = open_places(l, o, e);
     if (s == MT_OK) s = start(l, o, e);
     if (s != MT_OK) {
         mt_loader_close(l);
@@ -213,6 +283,9 @@ void mt_loader_close(mt_loader *l)
     pthread_cond_destroy(&l->queued);
     pthread_cond_destroy(&l->done);
     pthread_mutex_destroy(&l->lock);
+    pthread_mutex_destroy(&l->places.lock);
+    mt_balance_close(&l->places.balance);
+    free(l->numbers);
     free(l->jobs);
     free(l);
 }
@@ -276,6 +349,7 @@ mt_status mt_loader_wait(mt_loader *l, int64_t rank, int64_t step, mt_batch_info
     }
     while (j->state != JOB_DONE) pthread_cond_wait(&l->done, &l->lock);
     info->n_labels = j->n_labels;
+    info->imbalance = j->imbalance;
     mt_status s = j->err.code;
     if (s != MT_OK) mt_err_set(e, s, "%s", j->err.msg);
     j->state = JOB_FREE;

@@ -3,7 +3,7 @@
  * The position in the data is one integer. Global sample number i of a run is sample i mod n of epoch i / n,
  * n the samples of the training split. Optimizer step s (from 0) reads [s G, (s + 1) G); micro-batch m of
  * rank r of R reads rows s G + m R B + r B + [0, B), B sequences a micro-batch. So what a step reads doesn't
- * depend on R or B.
+ * depend on R or B. With `balance` the rows of a step change places (data/balance.h), and only that.
  *
  * One loader serves any number of ranks of its process; nothing is allocated after opening. Destinations are
  * the caller's: four arrays of mt_loader_n_micro() x B T elements. In each micro-batch begin[] counts from
@@ -11,6 +11,7 @@
 #ifndef MT_DATA_LOADER_H
 #define MT_DATA_LOADER_H
 #include "base/status.h"
+#include "data/balance.h"
 #include "data/sample.h"
 
 #include <stdbool.h>
@@ -32,14 +33,19 @@ typedef struct mt_data_options {
     int64_t local_ranks; /* that this loader serves, at least 1 */
     int64_t prefetch;    /* steps in preparation per rank, at least 1 */
     uint64_t seed;       /* of the order of samples */
+    bool balance;        /* place the sequences of a step by cost */
+    bool together;       /* see mt_balance_layout */
+    mt_balance_price price;
 } mt_data_options;
 
 typedef struct mt_loader mt_loader;
 
-/* What a filled batch reports: labels that are not -1, and how long mt_loader_wait blocked. */
+/* What a filled batch reports: labels that are not -1, how long mt_loader_wait blocked, and the imbalance of
+ * its whole step, {0, 0} where there can be none: one rank, or no document mask. */
 typedef struct mt_batch_info {
     int64_t n_labels;
     double waited_s;
+    mt_imbalance imbalance;
 } mt_batch_info;
 
 /* Opens and validates the files and starts the thread. MT_CONFIG, MT_DATA or MT_IO. */
@@ -51,7 +57,10 @@ int64_t mt_loader_n_micro(const mt_loader *l); /* micro-batches of a step on eac
 int64_t mt_loader_n_train(const mt_loader *l); /* samples of an epoch */
 int64_t mt_loader_n_valid(const mt_loader *l); /* validation samples; 0: no validation */
 /* Global sample number of row `row` in [0, B). */
-int64_t mt_loader_sample_number(const mt_loader *l, int64_t step, int64_t rank, int64_t micro, int64_t row);
+int64_t mt_loader_sample_number(mt_loader *l, int64_t step, int64_t rank, int64_t micro, int64_t row);
+/* The mean imbalance of `n` steps from `step` on, by the lengths of documents; {0, 0} as in mt_batch_info. */
+MT_MUST_USE mt_status mt_loader_imbalance(mt_loader *l, int64_t step, int64_t n, mt_imbalance *mean,
+                                          mt_err *e);
 
 /* Queues the filling of `out` with the batch of `step` for `rank`. `out` must stay untouched until the wait.
  * MT_INTERNAL when `prefetch` batches of every local rank are under way already. */

@@ -79,18 +79,54 @@ void mt_sample_pad(const mt_sample_rules *rules, const mt_sample *out, int32_t b
     place_padding(rules, out, 0, base);
 }
 
+/* The window or bin that a unit of the split is. */
+static int64_t number_of(const mt_split *split, int64_t unit)
+{
+    MT_ASSERT(unit >= 0 && unit < split->count);
+    int64_t u = split->first + unit;
+    return split->scattered ? mt_permute(split_key, 0, u, split->bins->n_bins) : u;
+}
+
 mt_status mt_sample_fill(const mt_split *split, const mt_sample_rules *rules, const mt_sample *out,
                          int64_t *n_labels, int64_t unit, int32_t base, mt_err *e)
 {
-    MT_ASSERT(unit >= 0 && unit < split->count);
-    int64_t T = rules->seq_len, u = split->first + unit, at = 0;
+    int64_t T = rules->seq_len, u = number_of(split, unit), at = 0;
     const mt_bins *bins = split->bins;
     if (!bins) return place_run(split, rules, out, n_labels, 0, u * T, T, base, e);
-    if (split->scattered) u = mt_permute(split_key, 0, u, bins->n_bins);
     for (int64_t p = bins->first[u]; p < bins->first[u + 1]; p++) {
         MT_TRY(place_run(split, rules, out, n_labels, at, bins->start[p], bins->length[p], base, e));
         at += bins->length[p];
     }
     place_padding(rules, out, at, base);
     return MT_OK;
+}
+
+static int64_t triangle(int64_t n)
+{
+    return n * (n + 1) / 2;
+}
+
+static int64_t window_pairs(const mt_index *x, int64_t p, int64_t end)
+{
+    int64_t pairs = 0;
+    for (int64_t d = mt_index_document_at(x, p); p < end; d++) {
+        int64_t stop = mt_index_document_start(x, d + 1);
+        if (stop > end) stop = end;
+        pairs += triangle(stop - p);
+        p = stop;
+    }
+    return pairs;
+}
+
+int64_t mt_sample_pairs(const mt_split *split, const mt_sample_rules *rules, int64_t unit)
+{
+    int64_t T = rules->seq_len, u = number_of(split, unit), pairs = 0, used = 0;
+    const mt_bins *bins = split->bins;
+    if (!rules->document_mask) return triangle(T);
+    if (!bins) return window_pairs(split->index, u * T, u * T + T);
+    for (int64_t p = bins->first[u]; p < bins->first[u + 1]; p++) {
+        pairs += triangle(bins->length[p]);
+        used += bins->length[p];
+    }
+    return pairs + T - used; /* a token of padding sees itself */
 }

@@ -64,6 +64,7 @@ static bool asked_to_stop(const struct run *r)
 /* ---- start ---- */
 static mt_data_options data_options(const mt_config *c, const struct mt_job *job)
 {
+    struct mt_shape d = mt_shape_of(c);
     return (mt_data_options){
         .train = c->data_train,
         .valid = c->data_valid,
@@ -80,6 +81,9 @@ static mt_data_options data_options(const mt_config *c, const struct mt_job *job
         .local_ranks = job->n_local,
         .prefetch = c->data_prefetch,
         .seed = (uint64_t)c->train_seed,
+        .balance = c->data_balance == MT_BALANCE_ATTENTION,
+        .together = c->train_micro_order == MT_MICRO_ORDER_LAYER && c->mesh_ep == 1,
+        .price = mt_balance_price_of(mt_flops_per_token(&d, 0) / 6, d.L, d.H, d.A, d.B),
     };
 }
 
@@ -130,8 +134,14 @@ static mt_status initial_state(struct run *r, const char *resume, mt_err *e)
 static mt_status find_resume(const mt_config *c, char path[MT_CKPT_PATH], mt_err *e)
 {
     path[0] = 0;
+    mt_err why = {0};
     if (c->ckpt_resume == MT_RESUME_NEVER) return MT_OK;
-    MT_TRY(mt_ckpt_newest(c->run_dir, path, e));
+    mt_status st = mt_ckpt_newest(c->run_dir, path, &why);
+    MT_REQUIRE(st == MT_OK, e, st, "%s%s", why.msg,
+               st != MT_CKPT
+                   ? ""
+                   : " (each is told above); put a copy back, or begin anew: with ckpt.resume: never, "
+                     "or without these folders");
     MT_REQUIRE(path[0] || c->ckpt_resume != MT_RESUME_REQUIRED, e, MT_CKPT,
                "ckpt.resume is 'required' and '%s/ckpt' holds no valid checkpoint; set ckpt.resume: auto to "
                "start anew",
@@ -218,11 +228,13 @@ static mt_status open_folder(struct run *r, char resume[MT_CKPT_PATH], mt_err *e
     return find_resume(r->cfg, resume, e);
 }
 
-static mt_status open_rest(struct run *r, mt_err *e)
+enum { STEPS_AHEAD = 8 }; /* whose imbalance is told at the start */
+static mt_status open_rest(struct run *r, mt_imbalance *ahead, mt_err *e)
 {
     const mt_config *c = r->cfg;
     const struct mt_shape *d = &r->s.rank[0].model.shape;
     if (r->job->me == 0) MT_TRY(save_config(c, e));
+    if (r->job->me == 0) MT_TRY(mt_loader_imbalance(r->loader, r->at.step, STEPS_AHEAD, ahead, e));
     MT_TRY(mt_metrics_open(&r->metrics, &r->s, r->at.step, e));
     if (c->run_trace_collectives) MT_TRY(mt_wire_trace(&r->s, e));
     MT_TRY(mt_tracing_open(&r->tracing, &r->s, e));
@@ -235,10 +247,19 @@ static mt_status open_rest(struct run *r, mt_err *e)
     return MT_OK;
 }
 
+static void say_imbalance(const struct run *r, const mt_imbalance *x)
+{
+    if (!(x->data > 0)) return;
+    mt_say("balance   the costliest rank takes %.3f times the mean by the lengths of documents", x->placed);
+    if (r->cfg->data_balance == MT_BALANCE_ATTENTION) mt_say(", %.3f in the order of the data", x->data);
+    mt_say(" (mean of the next %d steps)\n", STEPS_AHEAD);
+}
+
 /* The processes agree on each part before the next: all of them leave, or none. */
 static mt_status open_run(struct run *r, mt_err *e)
 {
     char resume[MT_CKPT_PATH] = "";
+    mt_imbalance ahead = {0};
     double t0 = mt_now();
     MT_TRY(same_everywhere(r, e));
     MT_TRY(mt_job_agree(r->job, open_data(r, e), e));
@@ -250,9 +271,10 @@ static mt_status open_run(struct run *r, mt_err *e)
     if (asked_to_stop(r))
         MT_FAIL(e, MT_PREEMPTED, "stopped before the first step; what was saved before is as it was");
     MT_TRY(mt_job_agree(r->job, initial_state(r, resume, e), e));
-    MT_TRY(mt_job_agree(r->job, open_rest(r, e), e));
+    MT_TRY(mt_job_agree(r->job, open_rest(r, &ahead, e), e));
     if (r->job->me != 0) return MT_OK;
     mt_metrics_banner(&r->metrics, &r->s);
+    say_imbalance(r, &ahead);
     if (r->cfg->run_print_owners) mt_muon_print(&r->s.rank[0].optim.muon, stdout);
     mt_say("start     %.2f s%s%s\n", mt_now() - t0, resume[0] ? "; going on from " : "", resume);
     return MT_OK;
@@ -269,14 +291,14 @@ static void sample_to_arena(struct run *r, int rank, mt_sample p)
     memcpy(mt_address(c, h->pos), p.pos, (size_t)h->pos.bytes);
 }
 
-static mt_status batch_to_arenas(struct run *r, double *waited, mt_err *e)
+static mt_status batch_to_arenas(struct run *r, struct mt_metrics_step *x, mt_err *e)
 {
-    *waited = 0;
     for (int i = 0; i < r->s.n_local; i++) {
         mt_batch_info info;
         MT_TRY(mt_loader_wait(r->loader, r->s.first + i, r->at.step, &info, e));
         sample_to_arena(r, i, slot_of(r, i, r->at.step));
-        *waited += info.waited_s;
+        x->data_wait_s += info.waited_s;
+        x->imbalance = info.imbalance; /* of the step: equal on all ranks */
     }
     return prefetch(r, r->at.step + r->cfg->data_prefetch, e);
 }
@@ -365,7 +387,7 @@ static mt_status one_step(struct run *r, mt_err *e)
     struct mt_metrics_step x = {.steps = c->train_steps,
                                 .step_tokens = c->train_global_batch * c->train_seq_len};
     double t0 = mt_now();
-    MT_TRY(fatal(r, batch_to_arenas(r, &x.data_wait_s, e), e));
+    MT_TRY(fatal(r, batch_to_arenas(r, &x, e), e));
     prepare_step(r);
     MT_TRY(fatal(r, run_step(r, e), e));
     MT_TRY(check_step(r, e));

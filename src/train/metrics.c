@@ -161,6 +161,10 @@ void mt_metrics_step(struct mt_metrics *m, const struct mt_session *s, const str
                  s->plan.peak[MT_DEVICE_ARENA], s->plan.peak[MT_HOST_ARENA]);
     if (x->balance > 0)
         n += snprintf(line + n, sizeof line - (size_t)n, ", \"expert_balance\": %.3f", x->balance);
+    if (x->imbalance.data > 0)
+        n += snprintf(line + n, sizeof line - (size_t)n,
+                      ", \"rank_imbalance\": %.4f, \"rank_imbalance_data_order\": %.4f", x->imbalance.placed,
+                      x->imbalance.data);
     n += snprintf(line + n, sizeof line - (size_t)n, "%s}\n", wire);
     put(m->fd, line, n);
     m->tokens_since_log += x->step_tokens;

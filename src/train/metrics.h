@@ -4,6 +4,7 @@
 #define MT_TRAIN_METRICS_H
 #include <stdint.h>
 
+#include "data/balance.h"
 #include "train/session.h"
 
 struct mt_metrics {
@@ -19,7 +20,8 @@ struct mt_metrics {
 struct mt_metrics_step {
     int64_t step, steps, tokens, step_tokens; /* steps done, of the run; tokens seen, in this step */
     double loss, grad_norm, lr, step_s, data_wait_s;
-    double balance; /* busiest expert over the mean, worst layer; 0: no experts */
+    double balance;         /* busiest expert over the mean, worst layer; 0: no experts */
+    mt_imbalance imbalance; /* of ranks, by the documents of their sequences; 0: none is possible */
 };
 
 /* Opens RUN/metrics.jsonl for a run that goes on after `step` steps: lines of later steps, and a torn last line, are

@@ -54,18 +54,23 @@ static mt_status verify(int64_t step, mt_err *e)
     return mt_ckpt_verify(path_of(step, NULL), &meta, e);
 }
 
-/* The step of the newest valid checkpoint, or -1; what is passed over would fill the test's output. */
+/* mt_ckpt_newest; what it passes over would fill the test's output. */
+static mt_status find_newest(char path[MT_CKPT_PATH], mt_err *e)
+{
+    int kept = dup(2), null = open("/dev/null", O_WRONLY);
+    dup2(null, 2);
+    mt_status st = mt_ckpt_newest(run_folder(), path, e);
+    dup2(kept, 2);
+    close(kept);
+    close(null);
+    return st;
+}
+/* The step of the newest valid checkpoint, or -1. */
 static int64_t newest(void)
 {
     char path[MT_CKPT_PATH];
     mt_err e = {0};
-    int kept = dup(2), null = open("/dev/null", O_WRONLY);
-    dup2(null, 2);
-    mt_status st = mt_ckpt_newest(run_folder(), path, &e);
-    dup2(kept, 2);
-    close(kept);
-    close(null);
-    CHECK_INT(st, MT_OK);
+    CHECK_INT(find_newest(path, &e), MT_OK);
     return path[0] ? strtoll(strrchr(path, '-') + 1, NULL, 10) : -1;
 }
 
@@ -314,7 +319,36 @@ TEST(the_newest_valid_one)
     CHECK_INT(n, 5);
     for (int64_t i = 0; i < n; i++) CHECK_INT(step[i], i + 1);
     free(step);
-    unlink(path_of(1, "manifest.json"));
+    for (int64_t s = 1; s <= 4; s++) unlink(path_of(s, "manifest.json"));
+    CHECK_INT(newest(), -1);
+}
+
+/* A run whose checkpoints are all damaged is not one that has saved nothing yet. */
+TEST(all_damaged_is_not_a_new_run)
+{
+    static struct world w;
+    char path[MT_CKPT_PATH];
+    mt_err e = {0};
+    make_world(&w, 1);
+    for (int64_t s = 1; s <= 2; s++) save(run_folder(), &w, s);
+    flip(path_of(2, files[0]), 1500, 3);
+    flip(path_of(1, "manifest.json"), 9, 1);
+    mkdir(path_of(3, NULL), 0755); /* a save that did not end */
+    CHECK(failed_so(find_newest(path, &e), &e, MT_CKPT,
+                    "no checkpoint is valid: step-00000002, step-00000001 of '"));
+    CHECK_STR(path, "");
+    unlink(path_of(2, "manifest.json"));
+    e = (mt_err){0};
+    CHECK(failed_so(find_newest(path, &e), &e, MT_CKPT, "no checkpoint is valid: step-00000001 of '"));
+    for (int64_t s = 4; s <= 12; s++) {
+        save(run_folder(), &w, s);
+        flip(path_of(s, files[0]), 1500, 3);
+    }
+    e = (mt_err){0};
+    CHECK(failed_so(find_newest(path, &e), &e, MT_CKPT, "step-00000005 and 2 more of '"));
+    save(run_folder(), &w, 13);
+    CHECK_INT(newest(), 13);
+    for (int64_t s = 1; s <= 13; s++) unlink(path_of(s, "manifest.json"));
     CHECK_INT(newest(), -1);
 }
 
@@ -602,6 +636,7 @@ int main(void)
     RUN(stale_and_swapped_files_are_found);
     RUN(a_damaged_configuration_is_not_read);
     RUN(the_newest_valid_one);
+    RUN(all_damaged_is_not_a_new_run);
     RUN(pruned_to_the_newest);
     RUN(incomplete_folders);
     RUN(the_last_complete_one_stays);

@@ -77,6 +77,15 @@ check "it goes on from step 14" says 'going on from .*step-00000014'
 for step in 07 14 21; do damage "$work/c/run/ckpt/step-000000$step/rank-00000.safetensors"; done
 run train "$work/c" train.steps=21 ckpt.resume=required
 check "all damaged: exit code 5" ended 5
+run train "$work/c" train.steps=21
+check "all damaged, resume: auto: exit code 5" ended 5
+check "all damaged: named, with what to do" says 'step-00000021, step-00000014, step-00000007 .* are damaged .*ckpt\.resume: never'
+run train "$work/c" train.steps=7 train.eval_interval=0 ckpt.resume=never
+check "all damaged, resume: never: begins anew" ended 0
+check "all damaged, resume: never: later ones are set aside" test -d "$work/c/run/ckpt/step-00000021.aside"
+rm -r "$work"/c/run/ckpt/step-*
+run train "$work/c" train.steps=7 train.eval_interval=0
+check "removed: begins anew" ended 0
 trained 5 "weights of a model of another shape" init.from="$work/1/run/ckpt/step-00000004" model.dim=48
 check "weights of a model of another shape: names a tensor" says 'embed\.weight|layers\.|norm\.weight'
 

@@ -32,7 +32,7 @@ static const char *const changed =
     "  dense: gather, batch_bytes: 1MiB}\n"
     "data: {train: 'a \"b\" \\c # d', valid: \"\\u00e4\", valid_fraction: 0.1, mode: packed, eod: 3, "
     "document_mask: false,\n"
-    "  reset_positions: false, prefetch: 4}\n"
+    "  reset_positions: false, balance: attention, prefetch: 4}\n"
     "device: {type: cpu, isa: avx2, workers: 3, memory: 1536, order_seed: 5}\n"
     "host: {memory: 3GiB}\n"
     "offload: {activations: {fraction: 0.5, prefetch: 3}}\n"

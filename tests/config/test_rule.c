@@ -40,6 +40,9 @@ static const struct {
                                    "train.dtype: bf16; set it to auto or fp8"},
     {"train.dtype: f32\nwire.gather_dense: bf16\n", "t.yaml:2:20: wire.gather_dense: bf16, but the working "
                                                     "weights are train.dtype: f32; set it to auto or fp8"},
+    {"muon.coefficients: cans\n",
+     "t.yaml:1:20: muon.coefficients: cans diverges with muon.dtype: bf16, whose rounding "
+     "leads out of where it contracts; set muon.dtype: f32, or polar_express here"},
     {"model.experts: 8\n", "model.top_k (default): needs 1 or more, as model.experts is 8"},
     {"model: {experts: 8, top_k: 9, expert_ffn: 8}\n",
      "t.yaml:1:28: model.top_k: 9 is more than model.experts, which is 8"},

@@ -118,6 +118,79 @@ TEST(batches_do_not_depend_on_the_layout)
     free(got.all);
 }
 
+/* Balanced, every sequence of a step is there once, and in no other step; ranks that never meet agree. */
+TEST(balanced_batches_are_the_same_sequences)
+{
+    const int64_t steps = 8, n = steps * 16 * 64, layouts[][2] = {{2, 2}, {4, 4}, {16, 1}, {4, 1}, {1, 4}};
+    mt_data_options o = options(put_corpus("b"));
+    mt_index x;
+    mt_err e = {0};
+    CHECK_INT(mt_index_open(&x, o.train, &e), MT_OK);
+    CHECK_INT(mt_bins_write(&x, o.train, 64, &e), MT_OK);
+    mt_index_close(&x);
+    o.seq_len = 64;
+    o.price = (mt_balance_price){1, 1};
+    arrays want = arrays_open(n), got = arrays_open(n);
+    for (int k = 0; k < 20; k++) {
+        o.mode = k % 2 ? MT_DATA_PACKED : MT_DATA_WINDOWS;
+        o.balance = false;
+        CHECK(read_layout(o, 1, 1, steps, &want));
+        o.balance = true;
+        o.together = k >= 10;
+        memset(got.all, 0, (size_t)n * 16);
+        CHECK(read_layout(o, layouts[k / 2 % 5][0], layouts[k / 2 % 5][1], steps, &got));
+        CHECK(!memcmp(got.all, want.all, (size_t)n * 16));
+    }
+    free(want.all);
+    free(got.all);
+}
+
+static mt_imbalance read_one(mt_loader *l, int64_t rank, int64_t step, arrays *to)
+{
+    mt_batch_info info;
+    mt_err e = {0};
+    CHECK_INT(mt_loader_prefetch(l, rank, step, &to->at, &e), MT_OK);
+    CHECK_INT(mt_loader_wait(l, rank, step, &info, &e), MT_OK);
+    return info.imbalance;
+}
+
+TEST(balanced_alike_by_every_process)
+{
+    mt_data_options o = options(put_corpus("c"));
+    mt_loader *all, *one;
+    mt_err e = {0};
+    mt_imbalance mean, sum = {0};
+    arrays a = arrays_open(160), b = arrays_open(160);
+    o.seq_len = 40;
+    o.micro_batch = 1;
+    o.n_ranks = o.local_ranks = 4;
+    o.price = (mt_balance_price){1, 1};
+    o.balance = true;
+    CHECK_INT(mt_loader_open(&all, &o, &e), MT_OK);
+    o.local_ranks = 1;
+    CHECK_INT(mt_loader_open(&one, &o, &e), MT_OK);
+    CHECK_INT(mt_loader_imbalance(all, 3, 6, &mean, &e), MT_OK);
+    for (int64_t step = 8; step >= 3; step--) {
+        mt_imbalance x = read_one(all, 2, step, &a), y = read_one(one, 2, step, &b);
+        CHECK(x.data == y.data && x.placed == y.placed && x.placed <= x.data && x.placed >= 1);
+        CHECK(!memcmp(a.all, b.all, 160 * 16));
+        sum.data += x.data / 6;
+        sum.placed += x.placed / 6;
+    }
+    CHECK_CLOSE(mean.data, sum.data, 1e-12);
+    CHECK_CLOSE(mean.placed, sum.placed, 1e-12);
+    CHECK(sum.placed < sum.data - 0.1);
+    mt_loader_close(one);
+    mt_loader_close(all);
+    o.document_mask = false; /* sequences of one cost stay where they were */
+    CHECK_INT(mt_loader_open(&one, &o, &e), MT_OK);
+    CHECK(read_one(one, 2, 5, &a).data == 0);
+    for (int64_t m = 0; m < 4; m++) CHECK_INT(mt_loader_sample_number(one, 5, 2, m, 0), 5 * 16 + 4 * m + 2);
+    mt_loader_close(one);
+    free(a.all);
+    free(b.all);
+}
+
 TEST(rows_of_ranks_and_micro_batches)
 {
     mt_data_options o = options(put_corpus("c"));
@@ -367,6 +440,8 @@ TEST(options_that_do_not_fit)
 int main(void)
 {
     RUN(batches_do_not_depend_on_the_layout);
+    RUN(balanced_batches_are_the_same_sequences);
+    RUN(balanced_alike_by_every_process);
     RUN(rows_of_ranks_and_micro_batches);
     RUN(batches_are_filled_in_order_of_arrival);
     RUN(any_step_at_once);

@@ -1,0 +1,81 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "ckpt/ckpt.h"
+#include "ckpt/file.h"
+
+static mt_status verify_step(const char *path, int64_t step, mt_err *e)
+{
+    struct mt_ckpt_meta meta;
+    MT_TRY(mt_ckpt_verify(path, &meta, e));
+    MT_REQUIRE(meta.step == step, e, MT_CKPT, "'%s' holds step %" PRId64, path, meta.step);
+    return MT_OK;
+}
+
+/* Steps of complete checkpoints that were passed over: how many, and the names of the first. */
+struct damaged {
+    int64_t n;
+    size_t used;
+    char names[256];
+};
+
+static void add_damaged(struct damaged *d, int64_t step)
+{
+    size_t room = sizeof d->names - d->used;
+    if (d->n++ < 8)
+        d->used += (size_t)snprintf(d->names + d->used, room, "%sstep-%08" PRId64, d->used ? ", " : "", step);
+}
+
+static mt_status refuse_damaged(const struct damaged *d, const char *run_dir, mt_err *e)
+{
+    char more[40] = "";
+    if (d->n > 8) snprintf(more, sizeof more, " and %" PRId64 " more", d->n - 8);
+    MT_FAIL(e, MT_CKPT, "no checkpoint is valid: %s%s of '%.500s/ckpt' %s damaged", d->names, more, run_dir,
+            d->n > 1 ? "are" : "is");
+}
+
+mt_status mt_ckpt_newest(const char *run_dir, char path[MT_CKPT_PATH], mt_err *e)
+{
+    int64_t *step, n, i;
+    struct damaged damaged = {0};
+    path[0] = 0;
+    MT_TRY(mt_ckpt_list(run_dir, &step, &n, e));
+    for (i = n - 1; i >= 0; i--) {
+        mt_err why = {0};
+        mt_ckpt_folder(run_dir, step[i], path);
+        mt_status st = verify_step(path, step[i], &why);
+        if (st == MT_OK) break;
+        if (mt_ckpt_was_complete(path)) add_damaged(&damaged, step[i]);
+        path[0] = 0;
+        if (st != MT_CKPT) { /* no sign of damage: going on from an older one would throw work away */
+            *e = why;
+            break;
+        }
+        fprintf(stderr, "moetitan: passing over a checkpoint: %s\n", why.msg);
+    }
+    free(step);
+    return i < 0 && damaged.n ? refuse_damaged(&damaged, run_dir, e) : e->code;
+}
+
+mt_status mt_ckpt_prune(const char *run_dir, int64_t keep, mt_err *e)
+{
+    int64_t *step, n, good = 0;
+    mt_status st = MT_OK;
+    MT_REQUIRE(keep >= 1, e, MT_CONFIG, "%" PRId64 " checkpoints cannot be kept; keep 1 or more", keep);
+    MT_TRY(mt_ckpt_list(run_dir, &step, &n, e));
+    for (int64_t i = n - 1; i >= 0 && st == MT_OK; i--) {
+        char folder[MT_CKPT_PATH];
+        struct mt_ckpt_meta meta;
+        int64_t bytes;
+        mt_err why = {0};
+        mt_ckpt_folder(run_dir, step[i], folder);
+        mt_status look = mt_ckpt_look(folder, &meta, &bytes, &why);
+        if (look == MT_OK && good < keep) good++;
+        /* Nothing before a complete one is kept: the newest folder may be one that is being written. */
+        else if (good > 0 && look != MT_IO)
+            st = mt_remove_folder(folder, "manifest.json", e);
+    }
+    free(step);
+    return st;
+}
