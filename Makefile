@@ -146,7 +146,7 @@ $(BUILD)/aarch64/base/features.h: | $(BUILD)/aarch64-sysroot/.done
 -include $(wildcard tests/cuemu/rules.mk)
 
 # ---- what people call ----------------------------------------------------------------------------------------
-.PHONY: FORCE help info quickstart check check-build check-slow check-aarch64 static headers layers rules \
+.PHONY: FORCE help info quickstart check check-build check-slow check-slurm check-aarch64 static headers layers rules \
         format format-check fuzz bench-gemm bench-muon install clean
 release: ## the program, build/release/moetitan (the default)
 debug: ## the same in build/debug, for a debugger
@@ -172,6 +172,9 @@ check: ## set up, build, run every test
 
 check-slow: tests-release ## the tests in tests/slow
 	@scripts/run_tests.sh release tests/slow
+
+check-slurm: release ## 384 processes under a real srun, 96 nodes on this machine, against ranks of one process
+	@tests/slurm/train.sh
 
 check-build: tests-release tests-asan tests-tsan tests-tsan-plain $(BUILD)/release/alloc_count.so
 

@@ -26,6 +26,7 @@ struct mt_recording;
 struct mt_times;
 struct mt_ctx;
 struct mt_group;
+struct mt_poison;
 struct mt_traffic;
 
 struct mt_stream {
@@ -76,6 +77,8 @@ struct mt_ctx {
     int64_t n_waits, skip_wait;
     bool no_throttles;
     const char *tape;
+    const struct mt_poison
+        *poison; /* device/poison.h: what is filled with NaN when it is dead; NULL: nothing; borrowed */
     /* sim: answers a host read; NULL: zeros. */
     void (*answer)(void *arg, enum mt_read_kind kind, int64_t index, mt_view src, void *dst);
     void *answer_arg;

@@ -1,5 +1,6 @@
 # test: timeout=600
-# 384 ranks in one process, 96 "nodes" of four: each owns exactly one expert of every block; losses of one rank's.
+# 384 ranks in one process, 96 "nodes" of four, through the command line: each owns exactly one expert of every block; losses of
+# one rank's. How near they must be by the spread of sum orders, test_spread384.c shows.
 source tests/check.sh
 source tests/train/tiny.sh
 tiny_setup

@@ -1,9 +1,7 @@
 /* test: timeout=240 variants=release,asan,tsan,tsan-plain
  *
  * The same training on any number of ranks: losses, norms and every parameter after 5 steps, f32, against one rank. */
-#include "check.h"
-#include "ckpt/items.h"
-#include "train/session.h"
+#include "ranks.h"
 
 /* Sanitizers slow the many small operations down a hundredfold: one layout of eight ranks, fewer steps. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -11,77 +9,12 @@ enum { STEPS = 2, BRIEF = 1 };
 #else
 enum { STEPS = 5, BRIEF = 0 };
 #endif
-enum { SEQ = 24 };
 
 struct outcome {
     double loss[STEPS], norm[STEPS];
-    float *values;    /* all masters, in the order of a checkpoint */
-    int64_t n, steps; /* steps 0: STEPS */
+    struct ranks_values v;
+    int64_t steps; /* 0: STEPS */
 };
-
-static uint32_t hash(uint64_t x)
-{
-    x += 0x9E3779B97F4A7C15u;
-    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ x >> 27) * 0x94D049BB133111EBu;
-    return (uint32_t)(x >> 32);
-}
-
-/* Sequence q of a step: two documents, some labels that do not count. */
-static void sequence(int64_t step, int64_t q, int64_t base, int64_t vocab, int32_t *tokens, int32_t *labels,
-                     int32_t *begin, int32_t *pos)
-{
-    int64_t cut = 5 + hash((uint64_t)(step * 1000 + q)) % 12;
-    for (int64_t i = 0; i < SEQ; i++) {
-        int64_t first = i < cut ? 0 : cut;
-        tokens[i] = (int32_t)(hash((uint64_t)(((step * 100 + q) * SEQ + i) * 7 + 1)) % (uint64_t)vocab);
-        labels[i] = i % 7 == 3 ? -1 : (tokens[i] * 5 + 2) % (int32_t)vocab;
-        begin[i] = (int32_t)(base + first);
-        pos[i] = (int32_t)(i - first);
-    }
-}
-
-static void fill(struct mt_session *s, int64_t step)
-{
-    for (int r = 0; r < s->world; r++) {
-        const struct mt_model *m = &s->rank[r].model;
-        const struct mt_ctx *c = &s->rank[r].ctx;
-        int64_t B = m->shape.N / SEQ, M = m->opt.micro_batches;
-        int32_t *t = mt_address(c, m->host.tokens), *l = mt_address(c, m->host.labels),
-                *b = mt_address(c, m->host.begin), *p = mt_address(c, m->host.pos);
-        for (int64_t mb = 0; mb < M; mb++)
-            for (int64_t k = 0; k < B; k++) {
-                int64_t at = (mb * B + k) * SEQ, q = mb * s->world * B + r * B + k;
-                sequence(step, q, k * SEQ, m->shape.V, t + at, l + at, b + at, p + at);
-            }
-    }
-}
-
-static void collect(struct mt_session *s, struct outcome *o, mt_err *e)
-{
-    struct mt_ckpt_items x;
-    struct mt_ckpt_rank *rank = calloc((size_t)s->world, sizeof *rank);
-    for (int i = 0; i < s->world; i++) rank[i] = (struct mt_ckpt_rank){&s->rank[i].model, &s->rank[i].ctx};
-    if (!CHECK(mt_ckpt_items_open(&x, rank, s->world, e) == MT_OK)) return;
-    o->n = 0;
-    for (int64_t i = 0; i < x.n; i++) o->n += x.item[i].moment ? 0 : mt_ckpt_item_bytes(&x.item[i]) / 4;
-    o->values = calloc((size_t)o->n, 4);
-    int64_t at = 0;
-    for (int64_t i = 0; i < x.n; i++) {
-        if (x.item[i].moment) continue;
-        for (int64_t k = x.item[i].first; k < x.item[i].first + x.item[i].n; k++) {
-            float *to = o->values + at + x.piece[k].row0 * mt_ckpt_row_bytes(&x.item[i]) / 4;
-            int64_t bytes = x.piece[k].rows * mt_ckpt_row_bytes(&x.item[i]);
-            if (x.piece[k].copy)
-                CHECK(!memcmp(to, x.piece[k].data, (size_t)bytes)); /* replicas hold equal bits */
-            else
-                memcpy(to, x.piece[k].data, (size_t)bytes);
-        }
-        at += mt_ckpt_item_bytes(&x.item[i]) / 4;
-    }
-    mt_ckpt_items_close(&x);
-    free(rank);
-}
 
 static void run(const char *const *options, int world, struct outcome *o)
 {
@@ -89,32 +22,23 @@ static void run(const char *const *options, int world, struct outcome *o)
         "train.seq_len=24",    "train.global_batch=24", "model.vocab=61", "optim.warmup_steps=0",
         "train.loss_chunk=20", "optim.decay_ratio=0",   "optim.lr=0.01",  "model.init_std=0.1",
         "train.steps=5",       "mesh.ranks_per_node=4"};
-    char *arg[48];
+    char text[2048];
     int n = 0;
-    mt_config *cfg = calloc(1, sizeof *cfg);
-    struct mt_session s;
-    mt_err e = {0};
-    for (size_t i = 0; i < sizeof common / sizeof common[0]; i++) arg[n++] = (char *)(uintptr_t)common[i];
-    for (int i = 0; options[i]; i++) arg[n++] = (char *)(uintptr_t)options[i];
-    mt_status st = mt_config_load(cfg, NULL, n, arg, &e);
-    if (st == MT_OK) st = mt_session_open(&s, cfg, world, false, &e);
-    if (st == MT_OK) st = mt_session_run(&s, mt_fill_step, &e);
-    for (int64_t step = 0; step < (o->steps ? o->steps : STEPS) && st == MT_OK; step++) {
-        fill(&s, step);
-        for (int r = 0; r < world; r++) s.rank[r].step.step = step;
-        st = mt_session_run(&s, mt_train_step, &e);
-        o->loss[step] = s.rank[world - 1].step.loss;
-        o->norm[step] = s.rank[world - 1].step.norm;
-        for (int r = 0; r < world; r++)
-            CHECK(s.rank[r].step.updated && s.rank[r].step.loss == s.rank[0].step.loss &&
-                  s.rank[r].step.norm == s.rank[0].step.norm);
+    for (size_t i = 0; i < sizeof common / sizeof common[0]; i++)
+        n += snprintf(text + n, sizeof text - (size_t)n, "%s ", common[i]);
+    for (int i = 0; options[i]; i++) n += snprintf(text + n, sizeof text - (size_t)n, "%s ", options[i]);
+    struct training t;
+    bool ok = ranks_open(&t, text, world) && training_run(&t, mt_fill_step);
+    for (int64_t step = 0; step < (o->steps ? o->steps : STEPS) && ok; step++) {
+        const struct mt_session_rank *r = t.s.rank;
+        ok = ranks_step(&t, step);
+        o->loss[step] = r[world - 1].step.loss;
+        o->norm[step] = r[world - 1].step.norm;
+        for (int i = 0; i < world; i++)
+            CHECK(r[i].step.updated && r[i].step.loss == r[0].step.loss && r[i].step.norm == r[0].step.norm);
     }
-    if (!CHECK(st == MT_OK))
-        printf("  %d ranks: %s\n", world, e.msg);
-    else
-        collect(&s, o, &e);
-    mt_session_close(&s);
-    free(cfg);
+    if (ok) ranks_values_take(&o->v, &t);
+    training_close(&t);
 }
 
 static double relative(const float *a, const float *b, int64_t n)
@@ -132,13 +56,13 @@ static void compare(const char *const *options, const char *const *other, int wo
         CHECK_CLOSE(o.loss[i] / one->loss[i], 1, tol);
         CHECK_CLOSE(o.norm[i] / one->norm[i], 1, 10 * tol);
     }
-    CHECK_INT(o.n, one->n);
-    if (o.values && one->values) {
-        double d = relative(o.values, one->values, o.n);
+    CHECK_INT(o.v.n, one->v.n);
+    if (o.v.at && one->v.at) {
+        double d = relative(o.v.at, one->v.at, o.v.n);
         if (!(d <= tol)) printf("  %d ranks: parameters differ by %.3g\n", world, d);
         CHECK(d <= tol);
     }
-    free(o.values);
+    ranks_values_release(&o.v);
 }
 
 #define DENSE_ANY \
@@ -154,7 +78,7 @@ static void worlds(const char *const *options, double tol)
     struct outcome one = {0};
     run(options, 1, &one);
     for (int w = 2; w <= 12; w += w < 4 ? 2 : 4) compare(options, options, w, &one, tol);
-    free(one.values);
+    ranks_values_release(&one.v);
 }
 TEST(dense)
 {
@@ -174,7 +98,7 @@ TEST(replicas)
     run((const char *const[]){MOE, NULL}, 1, &one);
     const char *const two[] = {MOE, "mesh.replicas=2", NULL};
     for (int w = 2; w <= 12; w += w < 4 ? 2 : 4) compare(two, two, w, &one, 1e-6);
-    free(one.values);
+    ranks_values_release(&one.v);
 }
 
 /* The same bits whatever is gathered when; and for one rank, whatever goes through a block first. */
@@ -196,7 +120,7 @@ TEST(schedules)
                                             NULL};
         run(base, t[i].world, &plain);
         compare(base, other, t[i].world, &plain, t[i].tol);
-        free(plain.values);
+        ranks_values_release(&plain.v);
     }
 }
 
@@ -211,7 +135,7 @@ TEST(expert_parallel)
     for (int w = 4; w <= 12; w += 4) compare(ep4, ep4, w, &one, 1e-6);
     for (int w = 4; w <= 12; w += 4) compare(rounds, rounds, w, &one, 1e-6);
     for (int w = 4; w <= 12; w += 4) compare(both, both, w, &one, 1e-6);
-    free(one.values);
+    ranks_values_release(&one.v);
 }
 
 /* A rank sends fewer rows than a round may be cut at, and one expert gets most of them. */
@@ -221,7 +145,7 @@ TEST(rows_fewer_than_a_cut)
     run((const char *const[]){MOE, "model.top_k=1", NULL}, 1, &one);
     const char *const few[] = {MOE, "model.top_k=1", "mesh.ep=4", NULL};
     compare(few, few, 4, &one, 1e-6);
-    free(one.values);
+    ranks_values_release(&one.v);
 }
 
 TEST(eight_ranks)
@@ -231,7 +155,7 @@ TEST(eight_ranks)
     const char *const eight[] = {
         MOE, "mesh.ep=4", "mesh.replicas=2", "moe.buffer_factor=0.3", "device.workers=2", NULL};
     compare(eight, eight, 8, &one, 1e-6);
-    free(one.values);
+    ranks_values_release(&one.v);
 }
 
 /* Bit for bit: where a dense matrix is iterated on, how many at a time, in which order streams run, and on how many workers. */
@@ -240,9 +164,9 @@ static void same_bits(const char *const *options, int world, const struct outcom
     struct outcome o = {0};
     run(options, world, &o);
     for (int i = 0; i < STEPS; i++) CHECK(o.loss[i] == want->loss[i] && o.norm[i] == want->norm[i]);
-    CHECK_INT(o.n, want->n);
-    CHECK(o.values && want->values && !memcmp(o.values, want->values, (size_t)o.n * 4));
-    free(o.values);
+    CHECK_INT(o.v.n, want->v.n);
+    CHECK(o.v.at && want->v.at && !memcmp(o.v.at, want->v.at, (size_t)o.v.n * 4));
+    ranks_values_release(&o.v);
 }
 static void exchange_is_gather(int experts, const char *mesh, const char *dtype, int world)
 {
@@ -263,7 +187,7 @@ static void exchange_is_gather(int experts, const char *mesh, const char *dtype,
     same_bits((const char *const[]){MOE_ANY, shape, mesh, dtype, many, "device.order_seed=3",
                                     "muon.dense=gather", NULL},
               world, &gathered);
-    free(gathered.values);
+    ranks_values_release(&gathered.v);
 }
 TEST(muon_exchange)
 {
@@ -292,22 +216,22 @@ TEST(fp8_gathers)
     struct outcome one = {.steps = 1};
     run(experts, 1, &one);
     compare(experts, experts, 8, &one, 1e-6);
-    free(one.values);
+    ranks_values_release(&one.v);
     run(all, 1, &one);
     for (int w = 2; w <= 12; w += w < 4 ? 2 : 4) compare(all, all, w, &one, 1e-6);
     compare(ep2, ep2, 12, &one, 1e-6);
     compare(both, both, 8, &one, 1e-6);
-    free(one.values);
+    ranks_values_release(&one.v);
 
     struct outcome f32 = {0};
     one = (struct outcome){0};
     run(all, 1, &one);
     run((const char *const[]){WIDE, NULL}, 1, &f32);
-    double format = one.values && f32.values ? relative(f32.values, one.values, one.n) : 0;
+    double format = one.v.at && f32.v.at ? relative(f32.v.at, one.v.at, one.v.n) : 0;
     CHECK(format > 1e-3 && format < 0.1);
     compare(both, both, 8, &one, format);
-    free(one.values);
-    free(f32.values);
+    ranks_values_release(&one.v);
+    ranks_values_release(&f32.v);
 }
 /* Every rank's gradient of a micro-batch is rounded once, to 8 bits: one in 2^9 of each element at most. Five steps at this
  * rate move the parameters by no more than one in 100 of their norm away from one rank's, which rounds nothing. */
@@ -319,11 +243,11 @@ TEST(bf16_reduction)
                                                                                   "mesh.replicas=2", NULL};
     run(plain, 1, &one);
     run(plain, 2, &two);
-    CHECK(relative(two.values, one.values, one.n) > 1e-5); /* it is rounded at all */
+    CHECK(relative(two.v.at, one.v.at, one.v.n) > 1e-5); /* it is rounded at all */
     for (int w = 4; w <= 12; w += 4) compare(plain, plain, w, &one, 0.01);
     compare(both, both, 8, &one, 0.01);
-    free(one.values);
-    free(two.values);
+    ranks_values_release(&one.v);
+    ranks_values_release(&two.v);
 }
 
 int main(void)

@@ -131,8 +131,10 @@ static void *worker_main(void *arg)
             continue;
         }
         struct mt_item i = mt_ready_take(e);
+        int64_t pick = e->picks;
         e->running++;
         mt_exec_unlock(e);
+        if (e->o.delay_seed) mt_trial_delay(e, pick);
         item_run(e, i, w->scratch);
         mt_exec_lock(e);
         e->running--;
@@ -242,7 +244,8 @@ mt_status mt_exec_run(struct mt_exec *e, void (*host)(struct mt_ctx *, void *), 
     }
     mt_exec_unlock(e);
     mt_exec_lock(e);
-    wait_idle(e);
+    do wait_idle(e);
+    while (mt_trial_let_go(e));
     for (int i = 0; i < e->n; i++) mt_watch_ended(&e->rank[i]);
     mt_status st = run_status(e);
     mt_exec_unlock(e);

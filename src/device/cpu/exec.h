@@ -10,6 +10,14 @@
 #include "device/device.h"
 
 struct mt_exec;
+/* A collective inside this process that a rank is kept from joining until nothing else can run. */
+struct mt_exec_hold {
+    int rank, stream;
+    int64_t seq;                                       /* its position in the rank's stream */
+    bool held, let_go;                                 /* out */
+    int64_t before[MT_N_STREAMS], after[MT_N_STREAMS]; /* out: positions the rank had reached when it was
+                                                          held and let go */
+};
 struct mt_exec_options {
     int workers;    /* 0: one a core */
     int ring;       /* operations a rank may have queued: a power of two, 8 at least; 0: 512 */
@@ -20,6 +28,8 @@ struct mt_exec_options {
     double
         hang_s; /* a collective between processes may take this long while nothing else goes on; 0: for ever */
     bool poison; /* debugging: what becomes undefined (fresh, SOME, WS) is filled with NaN bytes */
+    int delay_seed, delay_us;  /* tests: seed not 0: some work begins late, by up to so many microseconds */
+    struct mt_exec_hold *hold; /* tests: borrowed; NULL: none */
 };
 enum { MT_HOST_STACK_BYTES = 256 << 10 };
 

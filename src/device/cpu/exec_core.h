@@ -2,7 +2,8 @@
  *
  * exec.c: opening, workers, a run. exec_ready.c: the list of ready work. exec_queue.c: rings, streams,
  * collectives. exec_agree.c: whether they fit. exec_host.c: host code. exec_wire.c: collectives between
- * processes. exec_watch.c: what ThreadSanitizer builds do on top. cpu.c: the device's functions.
+ * processes. exec_watch.c: what ThreadSanitizer builds do on top. exec_trial.c: what tests do. cpu.c: the
+ * device's functions.
  *
  * One lock guards ready list and queues; it is held for a few instructions per operation, never while one
  * runs. A node belongs to its rank's host code until published, then to the lock, and to the workers that run
@@ -120,6 +121,11 @@ void mt_wire_started(struct mt_exec_rank *r, struct mt_node *n);
 bool mt_wire_due(const struct mt_exec *e); /* time for a look */
 void mt_wire_look(struct mt_exec *e);      /* leaves the lock meanwhile */
 void mt_wire_wait(struct mt_exec *e);      /* before the next look, for want of other work: leaves the lock */
+
+/* exec_trial.c */
+void mt_trial_delay(const struct mt_exec *e, int64_t pick); /* not under the lock */
+bool mt_trial_holds(const struct mt_exec_rank *r, const struct mt_node *n);
+bool mt_trial_let_go(struct mt_exec *e); /* whether anything was held; leaves the lock for a moment */
 
 /* exec_host.c */
 mt_status mt_host_open(struct mt_exec_rank *r, mt_err *e);

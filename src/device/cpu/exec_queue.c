@@ -2,6 +2,7 @@
  * lock. */
 #include "device/cpu/exec_times.h"
 #include "device/cpu/exec_watch.h"
+#include "device/poison.h"
 
 static struct mt_node *node_at(struct mt_exec_rank *r, int32_t i)
 {
@@ -47,6 +48,7 @@ static void advance(struct mt_exec_rank *r)
                     again = true;
                     continue;
                 }
+                if (n->meet && mt_trial_holds(r, n)) break;
                 q->busy = true;
                 if (n->meet)
                     arrive(r, n);
@@ -61,6 +63,7 @@ static void advance(struct mt_exec_rank *r)
 static void node_done(struct mt_exec_rank *r, struct mt_node *n)
 {
     struct mt_queue *q = &r->queue[n->stream];
+    if (r->ctx->poison) mt_poison_apply(r->ctx->poison, r->ctx, n->stream, n->seq - r->base[n->stream]);
     q->busy = false;
     node_over(r, q, n);
     r->exec->ops++;

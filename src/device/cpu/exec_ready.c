@@ -16,10 +16,12 @@ static uint32_t scramble(uint64_t x)
 
 /* Adversarial orders. Seeds 1..5: stream seed-1 runs only when nothing else can; 6..10: it always runs first;
  * above: random priorities of (rank, stream), redrawn now and then. Host code comes first (operations as
- * early as they may be), with every third seed at random. */
+ * early as they may be), with every third seed at random. -1 and below: one rank's stream, number -seed-1 of all, runs
+ * only when nothing else can. */
 static uint32_t priority(const struct mt_exec *e, const struct mt_item *i)
 {
     int seed = e->o.order_seed, s = i->node ? i->node->stream : MT_N_STREAMS;
+    if (seed < 0) return s == MT_N_STREAMS ? 2 : i->rank->ctx->rank * MT_N_STREAMS + s != -seed - 1;
     if (s == MT_N_STREAMS && seed % 3) return UINT32_MAX;
     if (seed <= MT_N_STREAMS && s == seed - 1) return 0;
     if (seed > MT_N_STREAMS && seed <= 2 * MT_N_STREAMS && s == seed - MT_N_STREAMS - 1)
