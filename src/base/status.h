@@ -35,7 +35,7 @@ typedef enum mt_status {
 
 typedef struct mt_err {
     mt_status code;
-    char msg[1024];
+    char msg[8192]; /* room for a table of what takes the memory */
 } mt_err;
 
 const char *mt_status_name(mt_status s); /* "CONFIG" */

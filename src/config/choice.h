@@ -55,6 +55,8 @@
 #define MT_CHOICES_place(C) C(MT_PLACE_DEVICE, "device") C(MT_PLACE_HOST, "host")
 #define MT_CHOICES_gather(C) \
     C(MT_GATHER_AUTO, "auto") C(MT_GATHER_F32, "f32") C(MT_GATHER_BF16, "bf16") C(MT_GATHER_FP8, "fp8")
+#define MT_CHOICES_huge_pages(C) \
+    C(MT_HUGE_PAGES_AUTO, "auto") C(MT_HUGE_PAGES_OFF, "off") C(MT_HUGE_PAGES_REQUIRE, "require")
 /* Of base/dtype.h's element types, those one may train in: mt_dtype is the option's type. */
 #define MT_CHOICES_dtype(C) C(MT_F32, "f32") C(MT_BF16, "bf16")
 
@@ -67,7 +69,9 @@
     S(muon_scale)         \
     S(muon_dense)         \
     S(data_mode)          \
-    S(balance) S(device_type) S(device_isa) S(micro_order) S(resume) S(gather) S(recompute) S(keep) S(place)
+    S(balance)            \
+    S(device_type)        \
+    S(device_isa) S(micro_order) S(resume) S(gather) S(recompute) S(keep) S(place) S(huge_pages)
 
 #define MT_CHOICE_ENUMERATOR(name, text) name,
 #define MT_CHOICE_ENUM(set) \

@@ -13,6 +13,11 @@ static const struct {
 #undef X
 };
 
+const char *mt_arena_name(int arena)
+{
+    static const char *const name[MT_N_ARENAS] = {"device", "host"};
+    return name[arena];
+}
 const char *mt_row_class_text(enum mt_row_class c)
 {
     return row_class[c].text;

@@ -7,6 +7,7 @@
 #include "device/view.h"
 
 enum mt_arena { MT_DEVICE_ARENA, MT_HOST_ARENA, MT_N_ARENAS };
+const char *mt_arena_name(int arena); /* "device" */
 
 /* What a row is for; the report sums by class. PERSISTENT classes keep their contents from step to step and share
  * bytes with nothing; the others live from a full definition to the last access before the next one. */

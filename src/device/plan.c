@@ -154,8 +154,11 @@ static void live_find(const struct planner *p, struct mt_plan_info *info)
         delta[(l->last + 1) * MT_N_ARENAS + r->arena] -= r->bytes;
     }
     for (int64_t i = 0; i <= p->q->n; i++)
-        for (int a = 0; a < MT_N_ARENAS; a++)
-            if ((live[a] += delta[i * MT_N_ARENAS + a]) > info->live[a]) info->live[a] = live[a];
+        for (int a = 0; a < MT_N_ARENAS; a++) {
+            if ((live[a] += delta[i * MT_N_ARENAS + a]) <= info->live[a]) continue;
+            info->live[a] = live[a];
+            info->fullest[a] = i;
+        }
     free(delta);
 }
 
@@ -205,15 +208,15 @@ static void plan_lay(struct planner *p, struct mt_plan_info *info)
 
 mt_status mt_plan(struct mt_ledger *g, const struct mt_recording *q, struct mt_plan_info *info, mt_err *e)
 {
-    *info = (struct mt_plan_info){.want_bound = info->want_bound};
+    *info = (struct mt_plan_info){.bytes_only = info->bytes_only, .want_bound = info->want_bound};
     lay_unshared(g);
     memcpy(info->unshared, g->size, sizeof g->size);
-    MT_TRY(race_report(g, q, "planning memory", e));
+    if (!info->bytes_only) MT_TRY(race_report(g, q, "planning memory", e));
     struct planner p = {.g = g, .q = q};
     mt_order_init(&p.order, q, -1, false);
     mt_status st = mt_lifetimes_find(&p.lives, g, q, e);
     if (st == MT_OK) plan_lay(&p, info);
     mt_lifetimes_release(&p.lives);
     mt_order_release(&p.order);
-    return st == MT_OK ? mt_plan_check(g, q, e) : st;
+    return st == MT_OK && !info->bytes_only ? mt_plan_check(g, q, e) : st;
 }

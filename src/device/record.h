@@ -60,11 +60,13 @@ int mt_races_find(const struct mt_recording *q, const struct mt_ledger *g, int64
 struct mt_plan_info {
     int64_t peak[MT_N_ARENAS]; /* bytes of the layout */
     int64_t unshared[MT_N_ARENAS];
-    bool want_bound;            /* in: find `bound`, too, which takes the cube of the rows: for tests */
-    int64_t bound[MT_N_ARENAS]; /* a lower bound: the largest clique of rows that may not share */
-    int64_t live[MT_N_ARENAS];  /* bytes live at the fullest point of the record */
+    bool bytes_only;              /* in: looks for no races; of a layout that nothing will run in */
+    bool want_bound;              /* in: find `bound`, too, which takes the cube of the rows: for tests */
+    int64_t bound[MT_N_ARENAS];   /* a lower bound: the largest clique of rows that may not share */
+    int64_t live[MT_N_ARENAS];    /* bytes live at the fullest moment of the record, */
+    int64_t fullest[MT_N_ARENAS]; /* which is this record, the first such */
 };
-/* Lays the ledger out; info is written but for want_bound. Errors (INTERNAL): a row read before it is written, named with its op; a race in any layout. */
+/* Lays the ledger out; info is written but for bytes_only and want_bound. Errors (INTERNAL): a row read before it is written, named with its op; a race in any layout. */
 mt_status mt_plan(struct mt_ledger *g, const struct mt_recording *q, struct mt_plan_info *info, mt_err *e);
 /* Checks the laid-out ledger against a recording: no race, no lost contents. */
 mt_status mt_plan_check(const struct mt_ledger *g, const struct mt_recording *q, mt_err *e);

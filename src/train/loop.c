@@ -20,6 +20,7 @@
 #include "optim/schedule.h"
 #include "train/metrics.h"
 #include "train/tracing.h"
+#include "train/usage.h"
 #include "train/wire.h"
 
 struct run {
@@ -272,9 +273,11 @@ static mt_status open_run(struct run *r, mt_err *e)
         MT_FAIL(e, MT_PREEMPTED, "stopped before the first step; what was saved before is as it was");
     MT_TRY(mt_job_agree(r->job, initial_state(r, resume, e), e));
     MT_TRY(mt_job_agree(r->job, open_rest(r, &ahead, e), e));
+    MT_TRY(mt_job_agree(r->job, r->cfg->run_memory ? mt_usage_report(&r->s, e) : MT_OK, e));
     if (r->job->me != 0) return MT_OK;
     mt_metrics_banner(&r->metrics, &r->s);
     say_imbalance(r, &ahead);
+    mt_usage_warn(&r->s);
     if (r->cfg->run_print_owners) mt_muon_print(&r->s.rank[0].optim.muon, stdout);
     mt_say("start     %.2f s%s%s\n", mt_now() - t0, resume[0] ? "; going on from " : "", resume);
     return MT_OK;

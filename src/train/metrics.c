@@ -131,11 +131,11 @@ void mt_metrics_banner(const struct mt_metrics *m, const struct mt_session *s)
            "times workers)\n",
            s->target->name, mt_exec_workers(s->exec), mt_dtype_name(s->cfg->train_dtype),
            m->peak_flops / 1e9);
-    mt_say("memory    device %.1f MiB (%.1f without sharing), host %.1f MiB; %d rows, every byte placed "
-           "before step 1\n",
+    mt_say("memory    device %.1f MiB (%.1f without sharing), host %.1f MiB, on each of %d rank%s; %d rows, "
+           "every byte placed before step 1\n",
            (double)s->plan.peak[MT_DEVICE_ARENA] / (1 << 20),
            (double)s->plan.unshared[MT_DEVICE_ARENA] / (1 << 20),
-           (double)s->plan.peak[MT_HOST_ARENA] / (1 << 20), s->ledger.n);
+           (double)s->plan.peak[MT_HOST_ARENA] / (1 << 20), s->world, s->world > 1 ? "s" : "", s->ledger.n);
     mt_say("step      %lld sequences of %lld tokens in %lld micro-batches; MFU by 6 N_active + causal "
            "attention\n",
            (long long)s->cfg->train_global_batch, (long long)d->S,

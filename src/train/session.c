@@ -5,10 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "optim/assign.h"
+#include "train/arenas.h"
+#include "train/fit.h"
 #include "train/generate.h"
 
 /* ---- recording ---- */
@@ -56,83 +57,28 @@ mt_status mt_session_record(const struct mt_session *s, int rounds, struct mt_re
     return st;
 }
 
-/* Laid out for so many rounds that the next one would bring nothing new, and the layout proved for up to one more: two; three
- * where layers keep results of the first, which then has buffers of its own. */
+/* Laid out for so many rounds that the next one would bring nothing new: two; three where layers keep results of the first,
+ * which then has buffers of its own. */
 static mt_status lay_out(struct mt_session *s, mt_err *e)
 {
     struct mt_recording q;
-    const int repeat = mt_keeps_rounds(&s->rank[0].model) ? 3 : 2;
-    mt_status st = mt_session_record(s, repeat, &q, e);
+    s->rounds = mt_keeps_rounds(&s->rank[0].model) ? 3 : 2;
+    mt_status st = mt_session_record(s, s->rounds, &q, e);
     if (st == MT_OK) st = mt_plan(&s->ledger, &q, &s->plan, e);
     mt_recording_release(&q);
-    for (int rounds = 1; rounds <= repeat + 1 && st == MT_OK; rounds++) {
+    return st;
+}
+/* The layout is proved for up to one more. */
+static mt_status prove(const struct mt_session *s, mt_err *e)
+{
+    struct mt_recording q;
+    mt_status st = MT_OK;
+    for (int rounds = 1; rounds <= s->rounds + 1 && st == MT_OK; rounds++) {
         st = mt_session_record(s, rounds, &q, e);
         if (st == MT_OK) st = mt_plan_check(&s->ledger, &q, e);
         mt_recording_release(&q);
     }
     return st;
-}
-
-/* ---- memory ---- */
-void mt_session_memory(const struct mt_session *s, char *out, size_t size)
-{
-    static const char *const arena_name[] = {"device", "host"};
-    size_t n = 0;
-    out[0] = 0;
-    for (int a = 0; a < MT_N_ARENAS; a++)
-        for (int c = 0; c < MT_N_ROW_CLASSES && n < size; c++) {
-            int64_t bytes = 0;
-            for (int i = 0; i < s->ledger.n; i++)
-                if (s->ledger.row[i].arena == a && s->ledger.row[i].row_class == c)
-                    bytes += s->ledger.row[i].bytes;
-            if (bytes)
-                n += (size_t)snprintf(out + n, size - n, "  %-7s %12.2f MiB  %s\n", arena_name[a],
-                                      (double)bytes / (1 << 20), mt_row_class_text((enum mt_row_class)c));
-        }
-}
-
-static mt_status check_limit(const struct mt_session *s, enum mt_arena a, int64_t limit, const char *option,
-                             mt_err *e)
-{
-    char table[900];
-    if (!limit || s->plan.peak[a] <= limit) return MT_OK;
-    mt_session_memory(s, table, sizeof table);
-    MT_FAIL(e, MT_NOFIT,
-            "the run needs %lld bytes in the %s arena and %s allows %lld: %lld too many. Rows by class "
-            "(those not kept from step "
-            "to step share bytes):\n%s  Smaller train.micro_batch, train.loss_chunk or moe.buffer_factor "
-            "need less.",
-            (long long)s->plan.peak[a], a == MT_DEVICE_ARENA ? "device" : "host", option, (long long)limit,
-            (long long)(s->plan.peak[a] - limit), table);
-}
-
-static mt_status open_arenas(struct mt_session *s, struct mt_session_rank *r, mt_err *e)
-{
-    for (int a = 0; a < MT_N_ARENAS; a++) {
-        size_t bytes = ((size_t)s->plan.peak[a] + 4095) / 4096 * 4096;
-        if (!bytes) bytes = 4096;
-        void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        MT_REQUIRE(p != MAP_FAILED, e, MT_NOFIT, "cannot map %zu bytes for the %s arena of rank %d of %d",
-                   bytes, a == MT_DEVICE_ARENA ? "device" : "host", r->ctx.rank, s->world);
-        madvise(p, bytes, MADV_HUGEPAGE); /* a hint: fewer TLB misses where the system grants it */
-        r->arena[a] = p;
-        r->ctx.arena[a] = p;
-        s->arena_bytes[a] = bytes;
-    }
-    return MT_OK;
-}
-
-/* What the ranks here and their neighbours take, against what the machine has; with each rank come a stack, a queue and
- * descriptions. */
-enum { RANK_BYTES = 1 << 20 };
-static mt_status check_machine(const struct mt_session *s, mt_err *e)
-{
-    double need = (double)s->n_local * s->job.on_node *
-                  (double)(s->plan.peak[MT_DEVICE_ARENA] + s->plan.peak[MT_HOST_ARENA] + RANK_BYTES);
-    double have = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-    MT_REQUIRE(need <= have, e, MT_NOFIT, "%d ranks on this machine need %.1f GiB and it has %.1f GiB",
-               s->n_local * s->job.on_node, need / (1 << 30), have / (1 << 30));
-    return MT_OK;
 }
 
 /* ---- opening ---- */
@@ -250,7 +196,7 @@ static mt_status open_rank(struct mt_session *s, int i, mt_err *e)
     struct mt_session_rank *r = &s->rank[i];
     mt_ctx_init(&r->ctx, s->first + i, s->world, &mt_device_cpu, &s->ledger);
     r->ctx.cut = r->model.store.cut;
-    MT_TRY(open_arenas(s, r, e));
+    for (int a = 0; a < MT_N_ARENAS; a++) r->ctx.arena[a] = r->arena[a].base;
     r->step = (struct mt_step){
         .optim = &r->optim, .cfg = s->cfg, .lr_factor = 1, .micro = r->model.opt.micro_batches};
     return mt_rank_init(&r->step.rank, &r->ctx, &r->model, e);
@@ -314,10 +260,10 @@ static mt_status open_local(struct mt_session *s, mt_err *e)
     const mt_config *cfg = s->cfg;
     MT_TRY(choose_isa(cfg, s, e));
     MT_TRY(plan_first(s, e));
-    MT_TRY(check_limit(s, MT_DEVICE_ARENA, cfg->device_memory, "device.memory", e));
-    MT_TRY(check_limit(s, MT_HOST_ARENA, cfg->host_memory, "host.memory", e));
-    MT_TRY(check_machine(s, e));
+    MT_TRY(mt_fit_check(s, e));
+    MT_TRY(prove(s, e));
     MT_TRY(open_other_models(s, e));
+    MT_TRY(mt_arenas_open(s, e));
     for (int i = 0; i < s->n_local; i++) {
         MT_TRY(open_rank(s, i, e));
         s->args[i] = &s->rank[i].step;
@@ -329,7 +275,24 @@ mt_status mt_session_plan(struct mt_session *s, const mt_config *cfg, const stru
                           int world, int rank, mt_err *e)
 {
     *s = (struct mt_session){.cfg = cfg, .target = target, .world = world, .first = rank, .n_local = 1};
-    return plan_first(s, e);
+    MT_TRY(plan_first(s, e));
+    return prove(s, e);
+}
+
+mt_status mt_session_peak(const mt_config *cfg, const struct mt_target *target, int world, int rank,
+                          bool inference, int64_t peak[MT_N_ARENAS], mt_err *e)
+{
+    struct mt_session s = {.cfg = cfg,
+                           .inference = inference,
+                           .target = target,
+                           .world = world,
+                           .first = rank,
+                           .n_local = 1,
+                           .plan = {.bytes_only = true}};
+    mt_status st = plan_first(&s, e);
+    memcpy(peak, s.plan.peak, sizeof s.plan.peak);
+    mt_session_close(&s);
+    return st;
 }
 
 mt_status mt_session_open_job(struct mt_session *s, const mt_config *cfg, const struct mt_job *job,
@@ -355,11 +318,10 @@ void mt_session_close(struct mt_session *s)
 {
     mt_exec_close(s->exec);
     mt_comm_close(&s->comm);
+    mt_arenas_close(s);
     for (int i = 0; i < s->n_local && s->rank; i++) {
         struct mt_session_rank *r = &s->rank[i];
         mt_rank_release(&r->step.rank);
-        for (int a = 0; a < MT_N_ARENAS; a++)
-            if (r->arena[a]) munmap(r->arena[a], s->arena_bytes[a]);
         mt_optim_release(&r->optim);
         mt_model_release(&r->model);
     }

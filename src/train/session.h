@@ -5,6 +5,7 @@
 #include "comm/comm.h"
 #include "config/config.h"
 #include "device/cpu/exec.h"
+#include "device/mapping.h"
 #include "device/record.h"
 #include "device/traffic.h"
 #include "train/step.h"
@@ -15,8 +16,8 @@ struct mt_session_rank {
     struct mt_optim optim;
     struct mt_ctx ctx;
     struct mt_step step;
-    struct mt_traffic traffic; /* of the last run */
-    char *arena[MT_N_ARENAS];  /* owned: mapped, plan.peak bytes rounded up to pages */
+    struct mt_traffic traffic;            /* of the last run */
+    struct mt_mapping arena[MT_N_ARENAS]; /* owned: plan.peak bytes each */
 };
 struct mt_session {
     const mt_config *cfg; /* borrowed */
@@ -25,6 +26,7 @@ struct mt_session {
     struct mt_mesh mesh;
     struct mt_ledger ledger; /* one for all ranks: their rows are equal */
     struct mt_plan_info plan;
+    int rounds;        /* of dispatch, everywhere, in the record that was laid out */
     struct mt_job job; /* its processes; borrowed */
     struct mt_comm comm;
     struct mt_exec *exec;
@@ -32,12 +34,14 @@ struct mt_session {
         *rank;   /* owned: this process's, n_local of them; ranks [first, first + n_local) of world */
     void **args; /* owned: their steps, for the executor */
     int world, first, n_local;
-    size_t arena_bytes[MT_N_ARENAS];
+    struct mt_mapping_options mapping; /* of all arenas here */
+    struct mt_numa_choice numa;
+    struct mt_pages pages; /* what the system gave them */
     bool inference;
 };
 
-/* Opens all of it for `world` ranks in this process; the masters are not filled yet. What does not fit cfg's limits: NOFIT with the table of what takes the
- * room. After a failure mt_session_close is still due. */
+/* Opens all of it for `world` ranks in this process; the masters are not filled yet. What does not fit: NOFIT, see
+ * train/fit.h. After a failure mt_session_close is still due. */
 MT_MUST_USE mt_status mt_session_open(struct mt_session *s, const mt_config *cfg, int world, bool inference,
                                       mt_err *e);
 /* The same for this process's ranks of a job, whose processes call it together and come to the same status. */
@@ -56,6 +60,7 @@ MT_MUST_USE mt_status mt_session_record(const struct mt_session *s, int rounds, 
                                         mt_err *e);
 /* What all ranks of a job must have alike: where everything is stored and cut, who owns what, and in which order. */
 uint64_t mt_session_hash(const struct mt_session *s, int local);
-/* Text table of the ledger: bytes by class and arena. */
-void mt_session_memory(const struct mt_session *s, char *out, size_t size);
+/* What arenas such a session takes: recorded and laid out like mt_session_plan, but the layout is not proved. */
+MT_MUST_USE mt_status mt_session_peak(const mt_config *cfg, const struct mt_target *target, int world,
+                                      int rank, bool inference, int64_t peak[MT_N_ARENAS], mt_err *e);
 #endif

@@ -34,10 +34,21 @@ trained 2 "an instruction set of another machine" device.isa="$([[ $(uname -m) =
 # 3: memory
 trained 3 "too little memory" device.memory=256KiB
 check "too little memory: needed and allowed" says 'needs [0-9]+ bytes in the device arena and device.memory allows 262144: [0-9]+ too many'
-check "too little memory: the table" says 'device +[0-9.]+ MiB +f32 masters'
+check "too little memory: the table" says '^  device +[0-9.]+ +[0-9.]+  f32 masters$'
+check "too little memory: what would help" says '^  [a-z_.]+=[0-9A-Za-z.]+ +device saves [0-9]+ \([0-9.]+ MiB\); costs: '
+check "too little memory: that it is not enough" says '^The least that was found, with .*, still takes device [0-9]+, host [0-9]+ on a rank: [0-9]+ too many'
 check "too little memory: nothing was written" test ! -e "$work/$n/run"
 trained 3 "too little host memory" host.memory=1KiB
 check "too little host memory: says which" says 'host.memory allows 1024'
+run "$MT_BIN" train configs/jupiter-952b.yaml train.seq_len=32 data.mode=windows data.train="$work/corpus" run.dir="$work/large" \
+    --fake-ranks 384
+check "more ranks than this machine holds: exit code 3" ended 3
+check "more ranks than this machine holds: how much, and where to look" \
+    says '384 ranks on this machine need [0-9.]+ GiB \(384 arenas of .* GiB: [0-9.]+ too many\. `moetitan plan CONFIG --ranks 384`'
+trained 2 "a memory node that there is not" host.numa=1023
+check "a memory node that there is not: named" says 'host\.numa: .*no node 1023'
+trained 2 "no memory node" host.numa=near
+check "no memory node: what there is" says 'host\.numa: "near" is neither auto nor off nor the number'
 
 # 4: data
 trained 4 "no such data" data.train="$work/nothing"

@@ -34,12 +34,13 @@ static const char *const changed =
     "document_mask: false,\n"
     "  reset_positions: false, balance: attention, prefetch: 4}\n"
     "device: {type: cpu, isa: avx2, workers: 3, memory: 1536, order_seed: 5}\n"
-    "host: {memory: 3GiB}\n"
+    "host: {memory: 3GiB, huge_pages: require, numa: '1'}\n"
     "offload: {activations: {fraction: 0.5, prefetch: 3}}\n"
     "recompute: {policy: none, keep: 'qkv, attention', keep_on: host, keep_memory: 1GiB}\n"
     "ckpt: {interval: 7, keep_last: 9, resume: never, at_end: false}\n"
     "init: {from: x}\n"
-    "run: {dir: '~', print_owners: true, traffic: true, trace_collectives: true, stop_after: 4, "
+    "run: {dir: '~', print_owners: true, memory: true, traffic: true, trace_collectives: true, stop_after: "
+    "4, "
     "hang_timeout: 90s}\n";
 
 TEST(the_changed_text_changes_everything)

@@ -23,6 +23,14 @@ run "$MT_BIN" data pack "$work/corpus.idx" --pack-length 32
 check "samples of whole documents" ended 0
 count packed 200 data.mode=packed data.prefetch=8 train.log_interval=1
 
+run "$MT_BIN" train "$work/tiny.yaml" device.memory=1 run.dir="$work/none"
+need=$(sed -nE 's/.*needs ([0-9]+) bytes in the device arena.*/\1/p' "$work/out")
+count limits 200 device.memory="$need" host.memory=1MiB host.huge_pages=auto host.numa=auto run.memory=true
+run train "$work/memory" train.steps=1 optim.warmup_steps=0 run.memory=true
+check "the table of run.memory" says '^  device .*  together, in [0-9]+ bytes: [0-9.]+% of them live'
+check "the pages of the arenas" says '^  pages of the arenas here: .*; (on memory node 0|memory nodes are not told)'
+check "the ledger is written" grep -q '"name": "host.tokens", "class": "tokens and labels", "arena": "host"' "$work/memory/run/ledger.json"
+
 # What the counter sees if there is something to see: validation and checkpoints are outside of the promise.
 MT_ALLOC_METRICS=$work/saving/run/metrics.jsonl MT_ALLOC_STEPS=2,20 MT_ALLOC_REPORT=$work/report LD_PRELOAD=$counter \
     run train "$work/saving" train.steps=21 ckpt.interval=5

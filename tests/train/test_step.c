@@ -203,7 +203,8 @@ static uint64_t poisoned_bits(const char *shape)
     mt_exec_close(t.s.exec);
     struct mt_exec_options xo = {.workers = 2, .poison = true};
     if (CHECK(mt_exec_open(&t.s.exec, xo, (struct mt_ctx *[]){&t.s.rank[0].ctx}, 1, &t.s.dev, &e) == MT_OK)) {
-        for (int a = 0; a < MT_N_ARENAS; a++) memset(t.s.rank[0].arena[a], 0xff, t.s.arena_bytes[a]);
+        for (int a = 0; a < MT_N_ARENAS; a++)
+            memset(t.s.rank[0].arena[a].usable, 0xff, t.s.rank[0].arena[a].usable_bytes);
         if (training_run(&t, mt_fill_step) && training_steps(&t, 0, 3)) h = training_hash(&t);
     }
     training_close(&t);
