@@ -189,6 +189,9 @@ static mt_status enqueue_op(struct mt_cuda *d, const struct mt_stream *s, struct
 {
     MT_REQUIRE(mt_cuda_kernel[c->op], e, MT_DEVICE, "%s: the cuda device does not have this operation yet",
                mt_op_info[c->op].name);
+    MT_REQUIRE(s->id != MT_HOST || c->op == MT_OP_fresh || c->op == MT_OP_keep, e, MT_DEVICE,
+               "%s: the cuda device does not run the host's arithmetic yet; set optim.compute: device",
+               mt_op_info[c->op].name);
     for (int i = 0; i < mt_op_info[c->op].n_args; i++) c->arg[i] = mt_address(s->ctx, v[i]);
     MT_TRY(mt_cuda_kernel[c->op](&d->queue[s->id], c, e));
     return mark(d, s, e);

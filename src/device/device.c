@@ -36,7 +36,7 @@ void mt_streams_meet(struct mt_ctx *c)
 
 const char *mt_stream_name(int stream)
 {
-    static const char *const name[MT_N_STREAMS] = {"compute", "gather", "reduce", "d2h", "h2d"};
+    static const char *const name[MT_N_STREAMS] = {"compute", "gather", "reduce", "d2h", "h2d", "host"};
     return name[stream];
 }
 
@@ -74,6 +74,34 @@ static void check_bounds(const struct mt_stream *s, enum mt_op op, const mt_view
     }
 }
 
+/* The arena that an argument must lie in. */
+static enum mt_arena arena_of(const struct mt_stream *s, enum mt_op op, int arg)
+{
+    switch (op) {
+    case MT_OP_copy_h2d: return arg == 0 ? MT_DEVICE_ARENA : MT_HOST_ARENA;
+    case MT_OP_copy_d2h: return arg == 0 ? MT_HOST_ARENA : MT_DEVICE_ARENA;
+    default: return s->id == MT_HOST ? MT_HOST_ARENA : MT_DEVICE_ARENA;
+    }
+}
+
+static void check_arenas(const struct mt_stream *s, enum mt_op op, const mt_view *v)
+{
+    static const char *const name[MT_N_ARENAS] = {"device", "host"};
+    const struct mt_op_info *f = &mt_op_info[op];
+    const struct mt_ledger *g = s->ctx->ledger;
+    if (op == MT_OP_fresh || op == MT_OP_keep) return;
+    for (int i = 0; i < f->n_args; i++) {
+        enum mt_arena want = arena_of(s, op, i);
+        if (!mt_view_given(v[i]) || g->row[v[i].row].arena == want) continue;
+        char msg[256];
+        snprintf(msg, sizeof msg,
+                 "%s: argument %s is row %s of the %s arena; on the stream `%s` it must be in the %s arena",
+                 f->name, f->arg[i].name, g->row[v[i].row].name, name[g->row[v[i].row].arena],
+                 mt_stream_name(s->id), name[want]);
+        call_refused(s, msg);
+    }
+}
+
 static void note_collective(const struct mt_stream *s, const struct mt_call *c, const mt_view *v)
 {
     struct mt_ctx *ctx = s->ctx;
@@ -89,6 +117,7 @@ void mt_enqueue(struct mt_stream *s, enum mt_op op, const mt_view *v, const unio
     const char *why = mt_op_bind(op, v, &c, msg);
     if (why) call_refused(s, why);
     check_bounds(s, op, v);
+    check_arenas(s, op, v);
     memcpy(c.scalar, scalars, sizeof c.scalar);
     s->seq++;
     if (ctx->recording) mt_record_op(ctx->recording, s, &c, v, ctx->ledger);

@@ -13,7 +13,10 @@
 #include "device/op.h"
 #include "device/trace.h"
 
-enum mt_stream_id { MT_COMPUTE, MT_GATHER, MT_REDUCE, MT_D2H, MT_H2D, MT_N_STREAMS };
+/* What MT_HOST's operations do, the host's cores do in its own memory, whatever the device is: kernels there touch only rows of
+ * the host arena, those of every other stream only rows of the device's, and copies alone cross. mt_fresh and mt_keep, which
+ * touch nothing, may be anywhere. */
+enum mt_stream_id { MT_COMPUTE, MT_GATHER, MT_REDUCE, MT_D2H, MT_H2D, MT_HOST, MT_N_STREAMS };
 const char *mt_stream_name(int stream); /* "compute" */
 enum mt_read_kind { MT_READ_COUNTS, MT_READ_NORM, MT_READ_LOSS, MT_READ_STATE, MT_N_READ_KINDS };
 

@@ -54,7 +54,8 @@ static bool updates(uint16_t op)
     }
 }
 
-/* The optimizer's part is from the first sum of squares to the last new weight. */
+/* The optimizer's part is from the first sum of squares behind backward to the last new weight; gradients that leave for host
+ * memory were summed in passing. */
 static void find_parts(struct walk *w)
 {
     const struct mt_recording *q = w->t->q;
@@ -62,6 +63,7 @@ static void find_parts(struct walk *w)
     w->optim_last = w->ep_group = -1;
     for (int64_t i = 0; i < q->n; i++) {
         uint16_t op = q->rec[i].op;
+        if (op == MT_OP_embed_bwd) w->optim_first = q->n;
         if ((op == MT_OP_sumsq || op == MT_OP_clip) && i < w->optim_first) w->optim_first = i;
         if (updates(op)) w->optim_last = i;
         if (op == MT_OP_exchange || op == MT_OP_exchange_home) w->ep_group = q->rec[i].scalar[0].i;

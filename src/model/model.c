@@ -84,6 +84,9 @@ static void batch_rows(struct mt_model *m, struct mt_ledger *g)
     m->valid = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_I64, 1, 0, 0, "valid");
     m->valid_all = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_I64, world, 1, 0, "valid.all");
     m->valid_sum = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_I64, 1, 0, 0, "valid.sum");
+    m->sumsq = m->store.offload.host[MT_STATE_GRAD] ? mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_I64,
+                                                                    2, MT_SUMSQ_WORDS, 0, "sumsq.passing")
+                                                    : MT_NONE;
     m->replica_row = -1;
     if (m->opt.inference) return;
     if (m->shape.E) {
@@ -132,6 +135,7 @@ mt_status mt_model_init(struct mt_model *m, const struct mt_shape *shape, const 
     *m = (struct mt_model){.shape = *shape, .opt = *opt};
     mt_store_init(&m->store, opt->dtype, target, &opt->mesh, opt->rank);
     m->store.formats = opt->formats;
+    m->store.offload = opt->offload;
     mt_params_declare(&m->store, shape, opt->init_std);
     if (assign) MT_TRY(assign(&m->store, arg, e));
     mark_kept(m);
@@ -198,22 +202,25 @@ mt_status mt_rank_init(struct mt_rank *r, struct mt_ctx *ctx, const struct mt_mo
     *r = (struct mt_rank){.ctx = ctx, .m = m};
     r->counts = calloc((size_t)counts + 1, sizeof *r->counts);
     r->grads = calloc(units, sizeof *r->grads);
+    r->sums = calloc(units, sizeof *r->sums);
     r->done = calloc((size_t)m->shape.L + 1, sizeof *r->done);
     r->saved = calloc((size_t)m->shape.L, sizeof *r->saved);
     r->kept = calloc((size_t)m->shape.L, sizeof *r->kept);
     r->fetched = calloc((size_t)m->shape.L, sizeof *r->fetched);
     for (int pass = 0; pass < MT_N_PASSES; pass++) r->weights[pass] = calloc(units, sizeof *r->weights[pass]);
-    MT_REQUIRE(r->counts && r->grads && r->done && r->saved && r->kept && r->fetched && r->weights[0] &&
-                   r->weights[1],
+    MT_REQUIRE(r->counts && r->grads && r->sums && r->done && r->saved && r->kept && r->fetched &&
+                   r->weights[0] && r->weights[1],
                e, MT_IO, "cannot allocate the host state of rank %d (%lld expert counts)", ctx->rank,
                (long long)counts);
-    return MT_OK;
+    return mt_slots_init(&r->slots, ctx, &m->store, e);
 }
 
 void mt_rank_release(struct mt_rank *r)
 {
     free(r->counts);
     free(r->grads);
+    free(r->sums);
+    mt_slots_release(&r->slots);
     free(r->done);
     free(r->saved);
     free(r->kept);

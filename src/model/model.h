@@ -10,6 +10,7 @@
 #include "device/group.h"
 #include "model/param.h"
 #include "model/shape.h"
+#include "shard/slots.h"
 
 /* What the model needs of the options besides its shape. */
 struct mt_model_options {
@@ -22,6 +23,7 @@ struct mt_model_options {
     int64_t prefetch, keep_last, prefetch_memory, grads; /* see the options shard.* */
     struct mt_mesh mesh;
     struct mt_formats formats;
+    struct mt_offload offload;
     int rank;
     int64_t offloaded,
         offload_prefetch; /* the first so many layers keep what they save on the host; fetched so far ahead */
@@ -125,6 +127,9 @@ struct mt_model {
     mt_view loss, loss_all, loss_sum;    /* f64: this rank's sum, every rank's, the total */
     mt_view valid, valid_all, valid_sum; /* i64, likewise: labels that count */
     mt_view load_all, load_sum;          /* i64 [world, E], [E]: rows an expert got, over all ranks */
+    mt_view
+        sumsq; /* i64 [2, words]: exact sums of squares of accumulators in host memory, by the stream that adds to them:
+                      compute, reduce; MT_NONE: there are none */
     int32_t replica_row; /* shard gradients of all replicas, one bucket at a time; -1: one replica */
     int64_t replica_bytes;
     int head_unit;
@@ -146,7 +151,9 @@ struct mt_rank {
     int64_t mb;       /* micro-batch being enqueued */
     struct mt_lease *weights[MT_N_PASSES]; /* a unit each: its gathered, and in backward turned, weights */
     struct mt_lease *grads;                /* a unit each: its whole gradients, until they are reduced */
-    struct mt_buffers b;                   /* of the block, pass and micro-batch being enqueued */
+    int64_t *sums; /* a unit each: how often its accumulators were added to in this step */
+    struct mt_slots slots;
+    struct mt_buffers b; /* of the block, pass and micro-batch being enqueued */
     mt_event *done;  /* [L + 1] a block's, and last the head's, operations of the present pass are enqueued */
     mt_event passed; /* forward has come to the end of a block, or of the embedding */
     mt_event *saved, *kept,
@@ -211,14 +218,31 @@ void mt_grads_open(struct mt_rank *r, int unit, mt_event after);
 void mt_grads_reduce(struct mt_rank *r, int unit);
 /* After the last micro-batch: every replica's shard gradients, summed in order on each. */
 void mt_grads_sum_replicas(struct mt_rank *r);
+/* Accumulators in host memory (model/accumulate.c). Of a unit that a group of one has: open and close are what mt_grads_open and
+ * mt_grads_reduce do; false: it has a larger group. */
+bool mt_grads_open_home(struct mt_rank *r, int unit, mt_event after);
+bool mt_grads_close_home(struct mt_rank *r, int unit);
+/* A bucket's accumulators where stream s may add to them: zeroes to begin with, or what has been summed so far, copied in once
+ * `after` is over; MT_NONE: this rank has none. Those that live on the device are simply there. */
+mt_view mt_accumulator_in(struct mt_rank *r, struct mt_stream *s, int bucket, bool begin, mt_event after);
+/* When they have their final values, `last`, what leaves for host memory is added to the norm in passing. */
+void mt_accumulator_norm(struct mt_rank *r, struct mt_stream *s, int bucket, mt_view acc, bool last);
+/* Whether a unit's next sum is its last of the step: over micro-batches, and over replicas if there are any. */
+bool mt_accumulator_is_last(const struct mt_rank *r, int unit);
+/* Back to where they live, on the d2h stream, which has waited for the sums. */
+void mt_accumulator_out(struct mt_rank *r, int bucket);
 /* No lease of an earlier step holds: at the start of a step. */
 void mt_units_restart(struct mt_rank *r);
 
 /* Start-up operations: the rope table; initial masters (seeded by name and element), router biases and moments 0. */
 void mt_model_tables(struct mt_rank *r);
 void mt_model_fill(struct mt_rank *r, uint64_t seed);
-/* Masters -> working weights, after filling, loading or an optimizer step. */
+/* Masters -> working weights, after filling or loading. After an optimizer step: of masters in device memory; strips of the others
+ * were packed in passing. */
 void mt_model_pack(struct mt_rank *r);
+void mt_model_pack_rest(struct mt_rank *r);
+/* Ends a slot's use, in which the states `out` were changed. With the master in host memory, the strip is packed first. */
+void mt_strip_end(struct mt_rank *r, const struct mt_strip *p, const struct mt_slot *slot, unsigned out);
 /* Zeroes gradients and the accumulators of a step. */
 void mt_model_zero(struct mt_rank *r);
 #endif

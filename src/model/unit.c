@@ -82,7 +82,8 @@ void mt_grads_open(struct mt_rank *r, int unit, mt_event after)
 {
     const struct mt_store *st = &r->m->store;
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
-    int b[2], n = gathers(st, unit) ? buckets_of(st, unit, b) : 0;
+    int b[2], n = buckets_of(st, unit, b);
+    if (mt_grads_open_home(r, unit, after)) return;
     if (!n) return;
     mt_stream_throttle(s, after);
     mt_lease_fill(s, &r->grads[unit]);
@@ -94,7 +95,9 @@ void mt_grads_reduce(struct mt_rank *r, int unit)
 {
     const struct mt_store *st = &r->m->store;
     struct mt_stream *s = &r->ctx->stream[MT_REDUCE];
-    int b[2], n = gathers(st, unit) ? buckets_of(st, unit, b) : 0;
+    struct mt_stream *out = s;
+    int b[2], n = buckets_of(st, unit, b);
+    if (mt_grads_close_home(r, unit)) return;
     if (!n) return;
     mt_lease_filled(&r->ctx->stream[MT_COMPUTE], &r->grads[unit]);
     mt_lease_use(s, &r->grads[unit]);
@@ -107,10 +110,15 @@ void mt_grads_reduce(struct mt_rank *r, int unit)
         }
         mt_scatter_cut(s, mt_store_staging_bytes(st, b[i]), grad, k->group, k->grad_cut,
                        mt_dtype_bytes(k->grad_wire) * k->piece);
-        mt_view mine = mt_store_piece(st, b[i], MT_STATE_GRAD);
+        mt_view mine = mt_accumulator_in(r, s, b[i], !r->sums[unit], r->grads[unit].ready);
         if (mt_view_given(mine)) mt_sum_pieces(s, mine, mt_store_staging(st, b[i]));
+        mt_accumulator_norm(r, s, b[i], mine, mt_accumulator_is_last(r, unit));
+        if (k->host[MT_STATE_GRAD]) out = &r->ctx->stream[MT_D2H];
     }
-    mt_lease_done(s, &r->grads[unit]);
+    if (out != s) mt_stream_wait(out, mt_event_record(s));
+    for (int i = 0; i < n; i++) mt_accumulator_out(r, b[i]);
+    mt_lease_done(out, &r->grads[unit]);
+    r->sums[unit]++;
 }
 
 void mt_grads_sum_replicas(struct mt_rank *r)
@@ -118,16 +126,28 @@ void mt_grads_sum_replicas(struct mt_rank *r)
     const struct mt_model *m = r->m;
     const struct mt_store *st = &m->store;
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
+    struct mt_stream *out = &r->ctx->stream[MT_D2H];
     int64_t n = m->opt.mesh.replicas;
     mt_stream_wait(s, mt_event_record(&r->ctx->stream[MT_REDUCE]));
+    /* Of accumulators in host memory two buckets are here at a time. */
+    mt_event after = mt_event_record(out), before = after;
     for (int i = 0; i < st->n_buckets && n > 1; i++) {
-        mt_view mine = mt_store_piece(st, i, MT_STATE_GRAD);
-        if (!mt_view_given(mine)) continue; /* nor has any other replica's rank of this group a piece */
-        mt_view all = mt_view_of(m->replica_row, MT_F32, 0, n, mine.dim[0], 0);
-        mt_fresh(s, mt_view_of(m->replica_row, MT_U8, 0, m->replica_bytes, 0, 0));
-        mt_gather(s, all, mine, MT_GROUP_REPLICA, n, mine.bytes);
-        mt_fill0(s, mine);
-        mt_sum_pieces(s, mine, all);
+        bool home = st->bucket[i].host[MT_STATE_GRAD];
+        mt_view mine = mt_accumulator_in(r, s, i, false, before);
+        /* Where this rank has no piece, no other replica's rank of this group has one. */
+        if (mt_view_given(mine)) {
+            mt_view all = mt_view_of(m->replica_row, MT_F32, 0, n, mine.dim[0], 0);
+            mt_fresh(s, mt_view_of(m->replica_row, MT_U8, 0, m->replica_bytes, 0, 0));
+            mt_gather(s, all, mine, MT_GROUP_REPLICA, n, mine.bytes);
+            mt_fill0(s, mine);
+            mt_sum_pieces(s, mine, all);
+        }
+        if (!home) continue;
+        mt_accumulator_norm(r, s, i, mine, true);
+        mt_stream_wait(out, mt_event_record(s));
+        mt_accumulator_out(r, i);
+        before = after;
+        after = mt_event_record(out);
     }
 }
 
@@ -136,6 +156,8 @@ void mt_units_restart(struct mt_rank *r)
     size_t n = (size_t)r->m->store.n_units;
     for (int pass = 0; pass < MT_N_PASSES; pass++) memset(r->weights[pass], 0, n * sizeof *r->weights[pass]);
     memset(r->grads, 0, n * sizeof *r->grads);
+    memset(r->sums, 0, n * sizeof *r->sums);
+    mt_slots_restart(&r->slots);
     memset(r->saved, 0, (size_t)r->m->shape.L * sizeof *r->saved);
     memset(r->kept, 0, (size_t)r->m->shape.L * sizeof *r->kept);
 }

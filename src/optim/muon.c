@@ -6,7 +6,7 @@ struct run {
     const struct mt_muon *u;
     struct mt_rank *r;
     const mt_config *c;
-    mt_view scale;
+    const mt_view *scale; /* by side */
     double factor;
     struct mt_stream *compute, *reduce;
     /* Of the windows in flight. rows: handed to the reduce stream with the momentum in them, and back with the result.
@@ -25,13 +25,14 @@ static mt_view nothing(int32_t row)
 
 /* On the first n matrices of u. How many a rank has of a batch or window differs, and the memory plan is made from one
  * rank's record: so the buffers' lives begin and end at the same places on a rank that has none. */
-static void iterate(const struct run *x, mt_view u, int64_t n)
+static void iterate(const struct run *x, enum mt_arena side, mt_view u, int64_t n)
 {
-    mt_view ws = all_of(x->u->ws_row, x->u->ws_bytes);
+    mt_view ws = all_of(x->u->ws_row[side], x->u->ws_bytes[side]);
+    struct mt_stream *s = mt_slots_run(&x->r->slots, side);
     if (n)
-        mt_newton_schulz(x->compute, mt_view_part(u, 0, n), ws, x->c->muon_steps, x->c->muon_coefficients);
+        mt_newton_schulz(s, mt_view_part(u, 0, n), ws, x->c->muon_steps, x->c->muon_coefficients);
     else
-        mt_fresh(x->compute, ws);
+        mt_fresh(s, ws);
 }
 
 /* rows, cols: of the matrix whose update is scaled. */
@@ -46,15 +47,52 @@ static double muon_factor(mt_choice_muon_scale mode, int64_t rows, int64_t cols)
     return 0;
 }
 /* w, update: parts or rows of a tensor's matrices, each rows x cols. */
-static void apply(const struct run *x, int tensor, mt_view w, mt_view update, int64_t rows, int64_t cols)
+static void apply(const struct run *x, enum mt_arena side, int tensor, mt_view w, mt_view update,
+                  int64_t rows, int64_t cols)
 {
     const struct mt_tensor *t = &x->u->m->store.tensor[tensor];
-    mt_muon_apply(x->compute, w, update, x->c->optim_lr * t->lr_scale * x->factor, t->weight_decay,
-                  muon_factor(x->c->muon_scale, rows, cols));
+    mt_muon_apply(mt_slots_run(&x->r->slots, side), w, update, x->c->optim_lr * t->lr_scale * x->factor,
+                  t->weight_decay, muon_factor(x->c->muon_scale, rows, cols));
 }
-static void momentum(const struct run *x, mt_view u, mt_view m, mt_view grad)
+static void momentum(const struct run *x, enum mt_arena side, mt_view u, mt_view m, mt_view grad)
 {
-    mt_muon_momentum(x->compute, u, m, grad, x->scale, x->c->muon_momentum, x->c->muon_nesterov);
+    mt_muon_momentum(mt_slots_run(&x->r->slots, side), u, m, grad, x->scale[side], x->c->muon_momentum,
+                     x->c->muon_nesterov);
+}
+
+/* ---- what comes over strip by strip ---- */
+/* Whether the tensor's state passes through slots. */
+static bool in_strips(const struct run *x, int tensor)
+{
+    const struct mt_store *st = &x->u->m->store;
+    return mt_bucket_offloads(st, st->matrix[st->tensor[tensor].matrix].bucket);
+}
+/* As a stack of one matrix. */
+static mt_view one(mt_view v)
+{
+    return mt_view_stack(v, 1, v.bytes);
+}
+/* The strip's rows of `whole`, [1, rows, cols], which holds the tensor's from row0 of its matrix on. */
+static mt_view strip_of(mt_view whole, int64_t row0, const struct mt_strip *p)
+{
+    return one(mt_view_part(mt_view_as(whole, whole.dim[1], whole.dim[2], 0), p->own0 - row0, p->own));
+}
+
+static void strip_momentum(const struct run *x, enum mt_arena side, const struct mt_strip *p, mt_view u,
+                           int64_t row0)
+{
+    struct mt_slot slot = mt_slot_load(&x->r->slots, p, side, MT_HAS_M | MT_HAS_GRAD, MT_HAS_M | MT_HAS_GRAD);
+    if (p->rows)
+        momentum(x, side, strip_of(u, row0, p), one(slot.state[MT_STATE_M]), one(slot.state[MT_STATE_GRAD]));
+    mt_slot_done(&x->r->slots, p, &slot, MT_HAS_M);
+}
+static void strip_apply(const struct run *x, enum mt_arena side, const struct mt_strip *p, mt_view update,
+                        int64_t row0, int64_t rows, int64_t cols)
+{
+    struct mt_slot slot = mt_slot_load(&x->r->slots, p, side, MT_HAS_MASTER, MT_HAS_MASTER);
+    if (p->rows)
+        apply(x, side, p->tensor, one(slot.state[MT_STATE_MASTER]), strip_of(update, row0, p), rows, cols);
+    mt_strip_end(x->r, p, &slot, MT_HAS_MASTER);
 }
 
 /* ---- what is whole here ---- */
@@ -68,28 +106,58 @@ static mt_view piece_state(const struct mt_store *st, const struct mt_muon_piece
     return *n ? mt_view_part(all, p->first, *n) : MT_NONE;
 }
 
+/* Parts of a batch are matrices of `u` in turn; at: the first of the piece. Returns the next. Strips that this rank lacks come, too. */
+static int64_t piece_momentum(const struct run *x, const struct mt_muon_piece *p, mt_view u, int64_t at)
+{
+    const struct mt_store *st = &x->u->m->store;
+    enum mt_arena side = x->u->side;
+    int64_t n, per = mt_strip_per_part(st, p->tensor);
+    mt_view mom = piece_state(st, p, MT_STATE_M, &n), grad = piece_state(st, p, MT_STATE_GRAD, &n);
+    if (!in_strips(x, p->tensor)) {
+        if (n) momentum(x, side, mt_view_part(u, at, n), mom, grad);
+        return at + n;
+    }
+    for (int64_t i = p->first * per; i < (p->first + p->n) * per; i++) {
+        struct mt_strip strip = mt_strip_at(st, p->tensor, i);
+        int64_t k = i / per - p->first;
+        strip_momentum(x, side, &strip, k < n ? mt_view_part(u, at + k, 1) : MT_NONE,
+                       st->tensor[p->tensor].row0);
+    }
+    return at + n;
+}
+static int64_t piece_apply(const struct run *x, const struct mt_muon_piece *p, mt_view u, int64_t at)
+{
+    const struct mt_store *st = &x->u->m->store;
+    enum mt_arena side = x->u->side;
+    int64_t n, per = mt_strip_per_part(st, p->tensor), rows = u.dim[1], cols = u.dim[2];
+    mt_view w = piece_state(st, p, MT_STATE_MASTER, &n);
+    if (!in_strips(x, p->tensor)) {
+        if (n) apply(x, side, p->tensor, w, mt_view_part(u, at, n), rows, cols);
+        return at + n;
+    }
+    for (int64_t i = p->first * per; i < (p->first + p->n) * per; i++) {
+        struct mt_strip strip = mt_strip_at(st, p->tensor, i);
+        int64_t k = i / per - p->first;
+        strip_apply(x, side, &strip, k < n ? mt_view_part(u, at + k, 1) : MT_NONE, st->tensor[p->tensor].row0,
+                    rows, cols);
+    }
+    return at + n;
+}
+
 static void batch_update(const struct run *x, const struct mt_muon_batch *b)
 {
     const struct mt_muon *m = x->u;
-    const struct mt_store *st = &m->m->store;
     const struct mt_muon_piece *first = &m->piece[b->first_piece], *last = first + b->n_pieces;
     mt_view u = mt_view_of(m->u_row, m->dtype, 0, b->n, b->rows, b->cols),
             whole = all_of(m->u_row, m->u_bytes);
-    int64_t n, at = 0;
-    mt_fresh(x->compute, whole);
-    for (const struct mt_muon_piece *p = first; p < last; p++) {
-        mt_view mom = piece_state(st, p, MT_STATE_M, &n), grad = piece_state(st, p, MT_STATE_GRAD, &n);
-        if (n) momentum(x, mt_view_part(u, at, n), mom, grad);
-        at += n;
-    }
-    iterate(x, u, at);
+    struct mt_stream *s = mt_slots_run(&x->r->slots, m->side);
+    int64_t at = 0;
+    mt_fresh(s, whole);
+    for (const struct mt_muon_piece *p = first; p < last; p++) at = piece_momentum(x, p, u, at);
+    iterate(x, m->side, u, at);
     at = 0;
-    for (const struct mt_muon_piece *p = first; p < last; p++) {
-        mt_view w = piece_state(st, p, MT_STATE_MASTER, &n);
-        if (n) apply(x, p->tensor, w, mt_view_part(u, at, n), b->rows, b->cols);
-        at += n;
-    }
-    mt_keep(x->compute, whole);
+    for (const struct mt_muon_piece *p = first; p < last; p++) at = piece_apply(x, p, u, at);
+    mt_keep(s, whole);
 }
 
 /* Batches between two windows: share i of n. */
@@ -124,6 +192,25 @@ static mt_view rows_of(const struct run *x, int k, const struct mt_muon_dense *d
     return n ? mt_view_of(row, x->u->dtype, d->rows_at, 1, n, x->u->window[k].cols) : nothing(row);
 }
 
+/* Strips of a dense matrix: of this rank's rows of the momentum, and of their update. */
+static void dense_momentum(const struct run *x, int t, mt_view rows)
+{
+    const struct mt_store *st = &x->u->m->store;
+    for (int64_t i = 0; i < mt_strip_count(st, t); i++) {
+        struct mt_strip strip = mt_strip_at(st, t, i);
+        strip_momentum(x, MT_DEVICE_ARENA, &strip, rows, st->tensor[t].row0 + mt_store_local(st, t).row0);
+    }
+}
+static void dense_apply(const struct run *x, const struct mt_muon_window *w, int t, mt_view update)
+{
+    const struct mt_store *st = &x->u->m->store;
+    for (int64_t i = 0; i < mt_strip_count(st, t); i++) {
+        struct mt_strip strip = mt_strip_at(st, t, i);
+        strip_apply(x, MT_DEVICE_ARENA, &strip, update, st->tensor[t].row0 + mt_store_local(st, t).row0,
+                    w->rows, w->cols);
+    }
+}
+
 /* Momentum of this rank's rows, on their way to the owners. */
 static void window_send(struct run *x, int k)
 {
@@ -135,8 +222,10 @@ static void window_send(struct run *x, int k)
     for (int i = 0; i < w->n; i++) {
         const struct mt_muon_dense *d = dense_of(x, w, i);
         mt_view rows = rows_of(x, k, d);
-        if (rows.bytes)
-            momentum(x, rows, mt_store_local_state(st, d->tensor, MT_STATE_M),
+        if (in_strips(x, d->tensor))
+            dense_momentum(x, d->tensor, rows);
+        else if (rows.bytes)
+            momentum(x, MT_DEVICE_ARENA, rows, mt_store_local_state(st, d->tensor, MT_STATE_M),
                      mt_store_local_state(st, d->tensor, MT_STATE_GRAD));
     }
     mt_lease_filled(x->compute, &x->rows[slot]);
@@ -158,7 +247,7 @@ static void window_iterate(struct run *x, int k)
     const struct mt_muon_window *w = &x->u->window[k];
     int slot = k % MT_MUON_SLOTS;
     mt_lease_use(x->compute, &x->whole[slot]);
-    iterate(x, wholes(x, k), w->mine);
+    iterate(x, MT_DEVICE_ARENA, wholes(x, k), w->mine);
     mt_lease_done(x->compute, &x->whole[slot]);
     if (!x->u->exchange) return;
     mt_lease_fill(x->reduce, &x->whole[slot]);
@@ -179,13 +268,16 @@ static void window_apply(struct run *x, int k)
     for (int i = 0; i < w->n; i++) {
         const struct mt_muon_dense *d = dense_of(x, w, i);
         struct mt_local here = mt_store_local(st, d->tensor);
-        if (!here.rows) continue;
         mt_view update = rows_of(x, k, d);
-        if (!u->exchange) {
+        if (!u->exchange && here.rows) {
             mt_view m = mt_view_as(whole_of(x, k, d), w->rows, w->cols, 0);
-            update = mt_view_stack(mt_view_part(m, here.row0, here.rows), 1, m.bytes);
+            update = one(mt_view_part(m, here.row0, here.rows));
         }
-        apply(x, d->tensor, mt_store_local_state(st, d->tensor, MT_STATE_MASTER), update, w->rows, w->cols);
+        if (in_strips(x, d->tensor))
+            dense_apply(x, w, d->tensor, update);
+        else if (here.rows)
+            apply(x, MT_DEVICE_ARENA, d->tensor, mt_store_local_state(st, d->tensor, MT_STATE_MASTER), update,
+                  w->rows, w->cols);
     }
     mt_keep(x->compute, all_of(u->rows_row[slot], u->rows_bytes));
     mt_keep(x->compute, all_of(u->whole_row[slot], u->whole_bytes));
@@ -193,8 +285,8 @@ static void window_apply(struct run *x, int k)
 
 /* Around the iterations on window k, those on pieces are spread, under which window k + 1 is collected and the results of
  * window k travel. Slots: window k + 1 takes over from k - 1, which has been applied by then. */
-void mt_muon_update(const struct mt_muon *u, struct mt_rank *r, const mt_config *c, mt_view scale,
-                    double factor)
+void mt_muon_update(const struct mt_muon *u, struct mt_rank *r, const mt_config *c,
+                    const mt_view scale[MT_N_ARENAS], double factor)
 {
     struct run x = {.u = u,
                     .r = r,

@@ -49,9 +49,11 @@ struct mt_muon {
     mt_dtype dtype;
     /* What several matrices of a batch, or of a window on one rank, may take together. */
     int64_t batch_bytes;
-    /* Rows: the largest batch; iteration workspace; by slot, a window's rows of this rank and its matrices owned here. */
-    int32_t u_row, ws_row, rows_row[MT_MUON_SLOTS], whole_row[MT_MUON_SLOTS];
-    int64_t u_bytes, ws_bytes, rows_bytes, whole_bytes;
+    enum mt_arena
+        side; /* where batches are iterated on: the host's under optim.compute: host. Windows: always the device */
+    /* Rows: the largest batch; iteration workspace, by side; by slot, a window's rows of this rank and its matrices owned here. */
+    int32_t u_row, ws_row[MT_N_ARENAS], rows_row[MT_MUON_SLOTS], whole_row[MT_MUON_SLOTS];
+    int64_t u_bytes, ws_bytes[MT_N_ARENAS], rows_bytes, whole_bytes;
 };
 /* m->store laid out; adds cuts to it, and rows to g that are the same on all ranks. */
 mt_status mt_muon_init(struct mt_muon *u, struct mt_model *m, const mt_config *c, struct mt_ledger *g,
@@ -62,7 +64,7 @@ uint64_t mt_muon_hash(const struct mt_muon *u);
 /* Table of ranks (what they iterate on) and of dense matrices (owners). */
 void mt_muon_print(const struct mt_muon *u, FILE *out);
 
-/* Enqueues the update; scale: the factor on gradients, f32; factor: on every learning rate. */
-void mt_muon_update(const struct mt_muon *u, struct mt_rank *r, const mt_config *c, mt_view scale,
-                    double factor);
+/* Enqueues the update; scale: the factor on gradients, f32, as either side finds it; factor: on every learning rate. */
+void mt_muon_update(const struct mt_muon *u, struct mt_rank *r, const mt_config *c,
+                    const mt_view scale[MT_N_ARENAS], double factor);
 #endif

@@ -217,18 +217,21 @@ static void add_rows(struct mt_muon *u, struct mt_ledger *g)
     for (int i = 0; i < u->n_batches; i++) {
         const struct mt_muon_batch *b = &u->batch[i];
         if (el * b->n * b->rows * b->cols > u->u_bytes) u->u_bytes = el * b->n * b->rows * b->cols;
-        if ((ws = mt_newton_schulz_ws_bytes(b->n, b->rows, b->cols, u->dtype)) > u->ws_bytes)
-            u->ws_bytes = ws;
+        if ((ws = mt_newton_schulz_ws_bytes(b->n, b->rows, b->cols, u->dtype)) > u->ws_bytes[u->side])
+            u->ws_bytes[u->side] = ws;
     }
     for (int i = 0; i < u->n_windows; i++) {
         const struct mt_muon_window *w = &u->window[i];
         if (el * w->most * w->rows * w->cols > u->whole_bytes)
             u->whole_bytes = el * w->most * w->rows * w->cols;
-        if ((ws = mt_newton_schulz_ws_bytes(w->most, w->rows, w->cols, u->dtype)) > u->ws_bytes)
-            u->ws_bytes = ws;
+        if ((ws = mt_newton_schulz_ws_bytes(w->most, w->rows, w->cols, u->dtype)) >
+            u->ws_bytes[MT_DEVICE_ARENA])
+            u->ws_bytes[MT_DEVICE_ARENA] = ws;
     }
-    if (u->n_batches) u->u_row = mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_OPTIM, u->u_bytes, "muon.u");
-    if (u->ws_bytes) u->ws_row = mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_OPTIM, u->ws_bytes, "muon.ws");
+    if (u->n_batches) u->u_row = mt_row_add(g, u->side, MT_ROW_OPTIM, u->u_bytes, "muon.u");
+    for (int a = 0; a < MT_N_ARENAS; a++)
+        if (u->ws_bytes[a])
+            u->ws_row[a] = mt_row_add(g, (enum mt_arena)a, MT_ROW_OPTIM, u->ws_bytes[a], "muon.ws.%d", a);
     for (int i = 0; i < MT_MUON_SLOTS && i < u->n_windows; i++) {
         u->rows_row[i] = mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_OPTIM, u->rows_bytes, "muon.rows.%d", i);
         u->whole_row[i] = mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_OPTIM, u->whole_bytes, "muon.whole.%d", i);
@@ -260,7 +263,8 @@ mt_status mt_muon_init(struct mt_muon *u, struct mt_model *m, const mt_config *c
                           .batch_bytes = c->muon_batch_bytes,
                           .dtype = c->train_dtype == MT_F32 ? MT_F32 : c->muon_dtype,
                           .u_row = -1,
-                          .ws_row = -1,
+                          .side = s->offload.host_compute ? MT_HOST_ARENA : MT_DEVICE_ARENA,
+                          .ws_row = {-1, -1},
                           .rows_row = {-1, -1},
                           .whole_row = {-1, -1}};
     struct mt_muon_dense *all = calloc(n, sizeof *all);
@@ -291,8 +295,8 @@ void mt_muon_release(struct mt_muon *u)
 
 uint64_t mt_muon_hash(const struct mt_muon *u)
 {
-    const int64_t x[] = {u->exchange, u->dtype,      u->members,    u->u_bytes,
-                         u->ws_bytes, u->rows_bytes, u->whole_bytes};
+    const int64_t x[] = {u->exchange,    u->dtype,       u->members,    u->u_bytes,
+                         u->ws_bytes[0], u->ws_bytes[1], u->rows_bytes, u->whole_bytes};
     uint64_t h = mt_hash_ints(mt_store_hash(&u->m->store), x, sizeof x / sizeof *x);
     for (int i = 0; i < u->n_pieces; i++)
         h = mt_hash_ints(h, (const int64_t[]){u->piece[i].tensor, u->piece[i].first, u->piece[i].n}, 3);

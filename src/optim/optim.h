@@ -7,7 +7,8 @@ struct mt_optim {
     const struct mt_model *m;
     struct mt_muon muon;
     mt_view sumsq, sumsq_all, sumsq_sum; /* exact words: this rank's, every rank's, the total */
-    mt_view scale, norm;                 /* f32 factor of clipping, f64 norm before it */
+    mt_view scale[MT_N_ARENAS],
+        norm; /* f32 factor of clipping, for either side's arithmetic; f64 norm before it */
 };
 
 /* Adds cuts to the model's store. */

@@ -25,7 +25,18 @@ static uint64_t hash_tensor(uint64_t h, const struct mt_tensor *t)
 
 uint64_t mt_store_hash(const struct mt_store *s)
 {
-    const int64_t x[] = {s->dtype, s->mesh.world, s->mesh.replicas, s->mesh.ep, s->n_units};
+    const struct mt_offload *o = &s->offload;
+    const int64_t x[] = {s->dtype,
+                         s->mesh.world,
+                         s->mesh.replicas,
+                         s->mesh.ep,
+                         s->n_units,
+                         o->host[MT_STATE_MASTER],
+                         o->host[MT_STATE_GRAD],
+                         o->host[MT_STATE_M],
+                         o->host_compute,
+                         o->slots,
+                         o->slot_bytes};
     uint64_t h = mt_hash_ints(1, x, sizeof x / sizeof *x);
     for (int i = 0; i < s->n_buckets; i++) h = hash_bucket(h, &s->bucket[i]);
     for (int i = 0; i < s->n_matrices; i++) h = hash_matrix(h, &s->matrix[i]);

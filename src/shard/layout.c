@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "shard/store.h"
+#include "shard/strip.h"
 
 static int64_t width(const struct mt_matrix *m)
 {
@@ -49,8 +49,8 @@ static void offsets(struct mt_store *s)
 }
 
 /* ---- cuts ---- */
-/* Rows at whose multiples a matrix may be cut: an fp8 tile has one owner. */
-static int64_t cut_step(const struct mt_store *s, const struct mt_matrix *m)
+/* An fp8 tile has one owner. */
+int64_t mt_store_step(const struct mt_store *s, const struct mt_matrix *m)
 {
     return s->bucket[m->bucket].fp8 ? MT_FP8_TILE : m->form == MT_FORM_PACKED ? s->target->panel : 1;
 }
@@ -64,7 +64,7 @@ static void cut_at(const struct mt_store *s, int bucket, int64_t want, int64_t *
     for (int i = 0; i < s->n_matrices; i++) {
         const struct mt_matrix *m = &s->matrix[i];
         if (m->bucket != bucket || want < m->off) continue;
-        int64_t step = cut_step(s, m), row = (want - m->off) / width(m) / step * step;
+        int64_t step = mt_store_step(s, m), row = (want - m->off) / width(m) / step * step;
         if (row >= m->rows) row = m->rows;
         *elements = m->off + row * width(m);
         *bytes = row == m->rows ? m->work_off + work_bytes(s, m)
@@ -157,6 +157,16 @@ static void bucket_name(const struct mt_store *s, int i, char name[24])
              i == u->f32_bucket ? ".f32" : "", u->layer < 0 ? s->bucket[i].unit : u->layer);
 }
 
+/* Accumulators in host memory: where they are while pieces are added; a group of one adds the products themselves. */
+static void offload_rows(struct mt_bucket *b, struct mt_ledger *g, const char *name)
+{
+    if (!b->host[MT_STATE_GRAD]) return;
+    if (b->members > 1)
+        b->acc_row = mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_STAGING, 4 * b->piece, "acc.%s", name);
+    else
+        b->grad_row = mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_STAGING, 4 * b->piece, "grad.full.%s", name);
+}
+
 static void state_rows(struct mt_store *s, int i, struct mt_ledger *g, bool inference)
 {
     static const char *const what[] = {"master", "grad", "m", "v"};
@@ -166,15 +176,18 @@ static void state_rows(struct mt_store *s, int i, struct mt_ledger *g, bool infe
     bucket_name(s, i, name);
     for (int w = 0; w < MT_N_STATES; w++) {
         bool keep = (!inference || w == MT_STATE_MASTER) && (w != MT_STATE_V || b->adamw);
-        b->row[w] = keep ? mt_row_add(g, MT_DEVICE_ARENA, class_of[w], 4 * b->piece, "%s.%s", what[w], name)
+        b->host[w] = keep && b->work_bytes && s->offload.host[w];
+        b->row[w] = keep ? mt_row_add(g, b->host[w] ? MT_HOST_ARENA : MT_DEVICE_ARENA, class_of[w],
+                                      4 * b->piece, "%s.%s", what[w], name)
                          : -1;
     }
+    offload_rows(b, g, name);
     /* Of the working copy and its fp8 form one is kept from step to step: what operations read, or what the others gather. */
-    bool shard = b->members > 1;
-    if (b->work_bytes)
+    bool shard = b->members > 1, whole = !b->host[MT_STATE_MASTER];
+    if (b->work_bytes && (whole || !b->fp8 || !shard))
         b->work_row = mt_row_add(g, MT_DEVICE_ARENA, b->fp8 && shard ? MT_ROW_OPTIM : MT_ROW_WEIGHT,
                                  b->work_piece, "work.%s", name);
-    if (b->fp8)
+    if (b->fp8 && (whole || shard))
         b->wire_row = mt_row_add(g, MT_DEVICE_ARENA, shard ? MT_ROW_WEIGHT : MT_ROW_OPTIM, b->wire_piece,
                                  "fp8.%s", name);
 }
@@ -206,6 +219,7 @@ static void collective_rows(struct mt_store *s, int i, struct mt_ledger *g, bool
 void mt_store_layout(struct mt_store *s, struct mt_ledger *g, bool inference)
 {
     offsets(s);
+    if (inference) s->offload = (struct mt_offload){0};
     for (int i = 0; i < s->n_buckets; i++) {
         if (!s->bucket[i].elements) {
             for (int w = 0; w < MT_N_STATES; w++) s->bucket[i].row[w] = -1;
@@ -223,4 +237,5 @@ void mt_store_layout(struct mt_store *s, struct mt_ledger *g, bool inference)
                 s->bucket[m->bucket].n * mt_packed_bytes(s->target, s->dtype, MT_PACKED_NN, m->rows, m->cols),
                 "turned.%d.%d", m->unit, i);
     }
+    mt_strips_layout(s, g);
 }

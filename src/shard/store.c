@@ -56,6 +56,7 @@ static void add_bucket(struct mt_store *s, int64_t n_experts)
                                                    .grad_row = -1,
                                                    .staging_row = -1,
                                                    .grad_cut = -1,
+                                                   .acc_row = -1,
                                                    .grad_wire_row = -1,
                                                    .wire_cut = -1,
                                                    .wire_row = -1,
@@ -174,7 +175,7 @@ mt_view mt_store_turned(const struct mt_store *s, int matrix)
 mt_view mt_store_grad(const struct mt_store *s, int matrix)
 {
     const struct mt_bucket *b = &s->bucket[s->matrix[matrix].bucket];
-    return f32_matrix(s, &s->matrix[matrix], b->members > 1 ? b->grad_row : b->row[MT_STATE_GRAD]);
+    return f32_matrix(s, &s->matrix[matrix], b->grad_row >= 0 ? b->grad_row : b->row[MT_STATE_GRAD]);
 }
 
 /* ---- views of what is here ---- */
@@ -187,12 +188,12 @@ static int64_t at_most(int64_t x, int64_t hi)
     return x < hi ? x : hi;
 }
 
-/* Rows [row0, row0 + rows) of a matrix, as far as this rank's piece reaches. */
+/* Rows [row0, row0 + rows) of a matrix, as far as a member's piece reaches. */
 static struct mt_local local_rows(const struct mt_store *s, const struct mt_matrix *m, int64_t row0,
-                                  int64_t rows)
+                                  int64_t rows, int member)
 {
     const struct mt_bucket *b = &s->bucket[m->bucket];
-    int64_t lo = b->edge[b->me], hi = b->edge[b->me + 1], w = width(m);
+    int64_t lo = b->edge[member], hi = b->edge[member + 1], w = width(m);
     if (s->unit[m->unit].experts)
         return (struct mt_local){lo / b->elements, (hi - lo) / b->elements, 0, rows};
     int64_t first = at_least((lo - m->off) / w, row0), last = at_most((hi - m->off) / w, row0 + rows);
@@ -201,10 +202,14 @@ static struct mt_local local_rows(const struct mt_store *s, const struct mt_matr
     return (struct mt_local){0, 1, first - row0, last - first};
 }
 
-struct mt_local mt_store_local(const struct mt_store *s, int tensor)
+struct mt_local mt_store_local_of(const struct mt_store *s, int tensor, int member)
 {
     const struct mt_tensor *t = &s->tensor[tensor];
-    return local_rows(s, &s->matrix[t->matrix], t->row0, t->rows);
+    return local_rows(s, &s->matrix[t->matrix], t->row0, t->rows, member);
+}
+struct mt_local mt_store_local(const struct mt_store *s, int tensor)
+{
+    return mt_store_local_of(s, tensor, s->bucket[s->matrix[s->tensor[tensor].matrix].bucket].me);
 }
 
 static mt_view local_state(const struct mt_store *s, const struct mt_matrix *m, struct mt_local l,
@@ -227,7 +232,7 @@ bool mt_store_local_work(const struct mt_store *s, int matrix, mt_view *master, 
 {
     const struct mt_matrix *m = &s->matrix[matrix];
     const struct mt_bucket *b = &s->bucket[m->bucket];
-    struct mt_local l = local_rows(s, m, 0, m->rows);
+    struct mt_local l = local_rows(s, m, 0, m->rows, b->me);
     if (!l.parts || m->form == MT_FORM_F32) return false;
     *master = local_state(s, m, l, 0, MT_STATE_MASTER);
     int64_t row_bytes = m->form == MT_FORM_ROWS
@@ -264,7 +269,7 @@ mt_view mt_store_local_wire(const struct mt_store *s, int matrix)
 {
     const struct mt_matrix *m = &s->matrix[matrix];
     const struct mt_bucket *b = &s->bucket[m->bucket];
-    struct mt_local l = local_rows(s, m, 0, m->rows);
+    struct mt_local l = local_rows(s, m, 0, m->rows, b->me);
     if (!l.parts || !b->fp8) return MT_NONE;
     MT_ASSERT(l.row0 % MT_FP8_TILE == 0);
     int64_t off = l.part0 * b->wire_bytes + m->wire_off +
@@ -282,7 +287,7 @@ mt_view mt_store_wire(const struct mt_store *s, int matrix)
 mt_view mt_store_passing(const struct mt_store *s, int bucket)
 {
     const struct mt_bucket *b = &s->bucket[bucket];
-    if (!b->fp8) return MT_NONE;
+    if (!b->fp8 || b->host[MT_STATE_MASTER]) return MT_NONE; /* in a slot, strip by strip */
     return b->members > 1 ? mt_view_of(b->work_row, MT_U8, 0, b->work_piece, 0, 0)
                           : mt_view_of(b->wire_row, MT_U8, 0, b->wire_piece, 0, 0);
 }

@@ -37,6 +37,15 @@ struct mt_formats {
     mt_dtype reduce;             /* of gradients with a working copy: MT_F32 or MT_BF16 */
     bool fp8_experts, fp8_dense; /* gathers of experts; of the packed matrices of blocks */
 };
+/* Where the state of buckets with a working copy lives and is worked on: shard/strip.h. Set before mt_store_layout; zero: all on the
+ * device. */
+enum { MT_MAX_SLOTS = 8, MT_LANE_FORM = MT_N_STATES, MT_N_LANES };
+struct mt_offload {
+    bool host[MT_N_STATES]; /* MT_STATE_V follows MT_STATE_M */
+    bool host_compute;
+    int slots;
+    int64_t slot_bytes; /* of one state in a slot, unless one strip needs more */
+};
 struct mt_bucket {
     int unit;
     int64_t n;          /* experts stacked in it, of this rank's slot; 1 for dense buckets */
@@ -49,7 +58,9 @@ struct mt_bucket {
     int64_t *work_edge;        /* [members + 1] bytes of the working copy, likewise; owned */
     int master_cut, work_cut;  /* indices of the same cuts in mt_store.cut, in bytes; -1: a group of one */
     int64_t piece, work_piece; /* elements and bytes of the largest piece: what rows are sized for */
+    bool host[MT_N_STATES];    /* in host memory */
     int32_t row[MT_N_STATES], work_row;
+    int32_t acc_row; /* gradients in host memory: this rank's accumulators, while pieces are added; -1 */
     int32_t full_row[MT_N_PASSES], grad_row,
         staging_row;    /* gathered weights, whole gradients, pieces to be summed; -1 */
     mt_dtype grad_wire; /* of what is scattered; not f32: through grad_wire_row, cut by grad_cut */
@@ -78,6 +89,7 @@ struct mt_tensor {
     int64_t row0, rows; /* of the matrix */
     enum mt_optimizer optimizer;
     double lr_scale, weight_decay, init_std; /* init_std < 0: filled with -init_std - 1 */
+    int64_t parts, strips; /* of offloaded state (shard/strip.h): on the busiest rank; of a part */
 };
 struct mt_unit {
     int layer;
@@ -88,6 +100,9 @@ struct mt_store {
     mt_dtype dtype; /* of working copies */
     struct mt_formats
         formats; /* set before mt_store_layout; zero: f32 gradients, gathers of the working copy */
+    struct mt_offload offload;
+    int64_t lane_bytes[MT_N_ARENAS][MT_N_LANES]; /* of the slots; 0: no such lane */
+    int32_t lane_row[MT_N_ARENAS][MT_MAX_SLOTS][MT_N_LANES];
     const struct mt_target *target;
     struct mt_mesh mesh;
     int rank;
@@ -111,7 +126,7 @@ int mt_store_add_tensor(struct mt_store *s, int kind, int layer, int64_t rows, d
 int mt_store_add_cut(struct mt_store *s, int64_t n, const int64_t *at);
 /* Where the same pieces begin if padding is not counted, in bytes [n + 1], copied: for the byte ledger. Without it all counts. */
 void mt_store_cut_content(struct mt_store *s, int cut, const int64_t *content);
-/* After the last tensor and the assignment of optimizers: offsets, cuts, and the rows in the ledger (device arena). Rows are
+/* After the last tensor and the assignment of optimizers: offsets, cuts, and the rows in the ledger. Rows are
  * sized for the largest piece, so the ledger is the same on all ranks. `inference`: only what a forward pass reads. */
 void mt_store_layout(struct mt_store *s, struct mt_ledger *g, bool inference);
 
@@ -126,6 +141,10 @@ struct mt_local {
     int64_t row0, rows;   /* rows of the tensor that is asked about, row0 counted from its first */
 };
 struct mt_local mt_store_local(const struct mt_store *s, int tensor);
+struct mt_local mt_store_local_of(const struct mt_store *s, int tensor,
+                                  int member); /* of its bucket's group */
+/* Rows at whose multiples a matrix may be cut, and its working copy be written. */
+int64_t mt_store_step(const struct mt_store *s, const struct mt_matrix *m);
 /* Its state, [parts, rows, cols] (cols 1 for a vector); MT_NONE if there is nothing, or no such state. */
 mt_view mt_store_local_state(const struct mt_store *s, int tensor, enum mt_state what);
 /* The same for a whole matrix, with its working copy: what packing reads and writes, [parts, rows, cols] or, in a dense unit,

@@ -96,6 +96,17 @@ static mt_status choose_isa(const mt_config *c, struct mt_session *s, mt_err *e)
     return MT_OK;
 }
 
+static struct mt_offload offload_of(const mt_config *c)
+{
+    return (struct mt_offload){.host = {[MT_STATE_MASTER] = c->offload_masters == MT_PLACE_HOST,
+                                        [MT_STATE_GRAD] = c->offload_grads == MT_PLACE_HOST,
+                                        [MT_STATE_M] = c->offload_moments == MT_PLACE_HOST,
+                                        [MT_STATE_V] = c->offload_moments == MT_PLACE_HOST},
+                               .host_compute = c->optim_compute == MT_PLACE_HOST,
+                               .slots = (int)c->offload_slots,
+                               .slot_bytes = c->offload_slot_bytes};
+}
+
 /* Classes of results that layers are asked to keep. */
 static uint32_t keeps_of(const mt_config *c)
 {
@@ -133,6 +144,7 @@ static struct mt_model_options model_options(const struct mt_session *s, int ran
         .formats = {.reduce = c->wire_reduce,
                     .fp8_experts = c->wire_gather_experts == MT_GATHER_FP8,
                     .fp8_dense = c->wire_gather_dense == MT_GATHER_FP8},
+        .offload = offload_of(c),
         .offloaded = s->inference ? 0 : llround(c->offload_activations_fraction * (double)c->model_layers),
         .offload_prefetch = c->offload_activations_prefetch,
         .keeps = s->inference ? 0 : keeps_of(c),

@@ -220,7 +220,7 @@ void mt_train_step(struct mt_ctx *ctx, void *arg)
     if (!t->updated) return;
     mt_optim_update(t->optim, r, t->cfg, t->step, t->lr_factor);
     balance_experts(r, t->cfg->model_bias_rate);
-    mt_model_pack(r);
+    mt_model_pack_rest(r);
 }
 
 void mt_eval_step(struct mt_ctx *ctx, void *arg)
@@ -251,14 +251,18 @@ void mt_eval_step(struct mt_ctx *ctx, void *arg)
 void mt_fill_step(struct mt_ctx *ctx, void *arg)
 {
     struct mt_step *t = arg;
+    (void)ctx;
+    mt_units_restart(&t->rank);
     mt_model_fill(&t->rank, (uint64_t)t->cfg->train_seed);
-    mt_pack_step(ctx, arg);
+    mt_model_tables(&t->rank);
+    mt_model_pack(&t->rank);
 }
 
 void mt_pack_step(struct mt_ctx *ctx, void *arg)
 {
     struct mt_step *t = arg;
     (void)ctx;
+    mt_units_restart(&t->rank);
     mt_model_tables(&t->rank);
     mt_model_pack(&t->rank);
 }

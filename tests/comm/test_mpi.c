@@ -12,6 +12,7 @@
 
 enum { ROUNDS = 120, BUFFER = 1 << 14, UNITS = 13, UNIT = 24, PEER_UNIT = 16, MEMBERS = 16 };
 enum { WORLD, PARITY, GROUPS };
+enum { STREAMS = MT_HOST }; /* those that work on device memory */
 enum { GATHER, SCATTER, GATHER_CUT, SCATTER_CUT, COLLECT, SPREAD, EXCHANGE, EXCHANGE_HOME, KINDS };
 
 /* Bytes of a large piece: tests/slow has one of more than a message can carry. */
@@ -31,7 +32,7 @@ struct fixture {
     struct mt_exec *exec;
     struct mt_cut cut[GROUPS];
     int64_t at[GROUPS][MEMBERS + 1];
-    mt_view src[MT_N_STREAMS], dst[MT_N_STREAMS], large[2];
+    mt_view src[STREAMS], dst[STREAMS], large[2];
     char *got; /* what a stream delivered */
     int bad;
 };
@@ -70,7 +71,7 @@ static void fixture_open(struct fixture *f)
     mt_err e = {0};
     *f = (struct fixture){0};
     mt_ledger_init(&f->g, 64);
-    for (int s = 0; s < MT_N_STREAMS; s++) {
+    for (int s = 0; s < STREAMS; s++) {
         f->src[s] = mt_tensor_add(&f->g, MT_DEVICE_ARENA, MT_ROW_MASTER, MT_F32, BUFFER / 4, 0, 0, "src");
         f->dst[s] = mt_tensor_add(&f->g, MT_DEVICE_ARENA, MT_ROW_MASTER, MT_F32, BUFFER / 4, 0, 0, "dst");
     }
@@ -180,15 +181,15 @@ static void all_kinds(struct mt_ctx *ctx, void *arg)
 {
     struct fixture *f = arg;
     for (int round = 0; round < ROUNDS; round++) {
-        for (int s = 0; s < MT_N_STREAMS; s++) {
+        for (int s = 0; s < STREAMS; s++) {
             char *src = mt_address(ctx, f->src[s]);
             for (int64_t i = 0; i < BUFFER; i++) src[i] = value(ctx->rank, round, s, i);
             memset(mt_address(ctx, f->dst[s]), 0x55, BUFFER);
         }
         if (hash((uint64_t)(round * 16 + ctx->rank)) % 8 == 0) usleep(2000); /* ranks drift */
-        for (int s = 0; s < MT_N_STREAMS; s++)
-            enqueue(f, round, (s + ctx->rank) % MT_N_STREAMS); /* in an order of their own */
-        for (int s = 0; s < MT_N_STREAMS; s++) {
+        for (int s = 0; s < STREAMS; s++)
+            enqueue(f, round, (s + ctx->rank) % STREAMS); /* in an order of their own */
+        for (int s = 0; s < STREAMS; s++) {
             mt_host_read(&ctx->stream[s], MT_READ_STATE, round, f->dst[s], f->got);
             verify(f, round, s);
         }
@@ -233,7 +234,7 @@ static void held_open(struct mt_ctx *ctx, void *arg)
     struct mt_stream *gather = &ctx->stream[MT_GATHER], *reduce = &ctx->stream[MT_REDUCE],
                      *s = &ctx->stream[MT_COMPUTE];
     bool last = ctx->rank == ctx->world - 1;
-    for (int s_ = 0; s_ < MT_N_STREAMS; s_++) memset(mt_address(ctx, f->src[s_]), ctx->rank, BUFFER);
+    for (int s_ = 0; s_ < STREAMS; s_++) memset(mt_address(ctx, f->src[s_]), ctx->rank, BUFFER);
     if (!last) mt_gather(gather, f->dst[MT_GATHER], f->src[MT_GATHER], WORLD, ctx->world, 64);
     mt_fill_f32(s, f->dst[MT_COMPUTE], 3);
     mt_host_read(s, MT_READ_STATE, 0, f->dst[MT_COMPUTE], f->got);

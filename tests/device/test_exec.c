@@ -289,7 +289,7 @@ static void host_restarts(struct mt_ctx *c, void *arg)
         mt_fill_f32(s, t->a, i);
         for (int k = 0; k < i % 4; k++) mt_fill_f32(s, t->piece, k);
         mt_stream_wait(d, mt_event_record(s));
-        mt_copy_d2h(d, t->b, t->a);
+        mt_weight_cast(d, t->b, t->a);
         mt_host_read(d, MT_READ_STATE, i, t->b, got);
         if (!CHECK(got[0] == (float)i)) return;
         mt_streams_restart(c);

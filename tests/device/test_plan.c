@@ -47,10 +47,10 @@ TEST(rows_share_when_one_ends_before_the_other_begins)
     struct bench x;
     mt_err e;
     bench_init(&x);
-    mt_copy_h2d(x.s, x.a, x.keep); /* a | a b | b d */
-    mt_copy_h2d(x.s, x.b, x.a);
-    mt_copy_h2d(x.s, x.d, x.b);
-    mt_copy_h2d(x.s, x.keep, x.d);
+    mt_weight_cast(x.s, x.a, x.keep); /* a | a b | b d */
+    mt_weight_cast(x.s, x.b, x.a);
+    mt_weight_cast(x.s, x.d, x.b);
+    mt_weight_cast(x.s, x.keep, x.d);
     CHECK_INT(bench_plan(&x, &e), MT_OK);
     CHECK(overlap(&x.g, x.a, x.d) && !overlap(&x.g, x.a, x.b) && !overlap(&x.g, x.b, x.d));
     CHECK(!overlap(&x.g, x.keep, x.a) && !overlap(&x.g, x.keep, x.b) && !overlap(&x.g, x.keep, x.d));
@@ -64,14 +64,14 @@ TEST(a_row_has_many_lifetimes)
     mt_err e;
     bench_init(&x);
     for (int i = 0; i < 3; i++) {
-        mt_copy_h2d(x.s, x.a, x.keep);
-        mt_copy_h2d(x.s, x.keep, x.a);
-        mt_copy_h2d(x.s, x.b, x.keep); /* lives in the gaps of a */
-        mt_copy_h2d(x.s, x.keep, x.b);
+        mt_weight_cast(x.s, x.a, x.keep);
+        mt_weight_cast(x.s, x.keep, x.a);
+        mt_weight_cast(x.s, x.b, x.keep); /* lives in the gaps of a */
+        mt_weight_cast(x.s, x.keep, x.b);
     }
     CHECK_INT(bench_plan(&x, &e), MT_OK);
     CHECK(overlap(&x.g, x.a, x.b));
-    mt_copy_h2d(x.s, x.keep, x.a); /* the last lifetime of a now spans one of b */
+    mt_weight_cast(x.s, x.keep, x.a); /* the last lifetime of a now spans one of b */
     CHECK_INT(bench_plan(&x, &e), MT_OK);
     CHECK(!overlap(&x.g, x.a, x.b));
     bench_release(&x);
@@ -83,7 +83,7 @@ TEST(streams_share_only_across_an_event)
         struct bench x;
         mt_err e;
         bench_init(&x);
-        mt_copy_h2d(x.s, x.a, x.keep);
+        mt_weight_cast(x.s, x.a, x.keep);
         mt_fill0(x.s, x.d);
         mt_sum_rows(x.s, x.d, mt_view_as(x.a, 1, N, 0));
         if (event) mt_stream_wait(x.t, mt_event_record(x.s));
@@ -101,14 +101,14 @@ TEST(host_reads_are_no_order)
     struct mt_race race[4];
     float got[N];
     bench_init(&x);
-    mt_copy_h2d(x.s, x.a, x.keep);
+    mt_weight_cast(x.s, x.a, x.keep);
     mt_host_read(x.s, MT_READ_LOSS, 0, x.a, got);
     mt_fill0(x.t, x.a);
     CHECK_INT(mt_races_find(&x.q, &x.g, -1, false, race, 4), 1);
     CHECK(race[0].first == 0 && race[0].second == 2 && race[0].row == x.a.row && !race[0].lost);
     CHECK_INT(mt_races_find(&x.q, &x.g, -1, true, race, 4), 0);
     CHECK_INT(bench_plan(&x, &e), MT_INTERNAL);
-    CHECK(strstr(e.msg, "race") && strstr(e.msg, "copy_h2d") && strstr(e.msg, "fill0") &&
+    CHECK(strstr(e.msg, "race") && strstr(e.msg, "weight_cast") && strstr(e.msg, "fill0") &&
           strstr(e.msg, "row a"));
     bench_release(&x);
 }
@@ -119,7 +119,7 @@ TEST(contents_that_are_not_there_are_an_error)
         struct bench x;
         mt_err e;
         bench_init(&x);
-        if (how == 0) mt_copy_h2d(x.s, x.keep, x.a);
+        if (how == 0) mt_weight_cast(x.s, x.keep, x.a);
         if (how == 1) mt_fill0(x.s, mt_view_part(x.b, 0, N / 2));
         if (how == 2) mt_sum_rows(x.s, x.d, mt_view_as(x.keep, 1, N, 0));
         CHECK_INT(bench_plan(&x, &e), MT_INTERNAL);
@@ -128,7 +128,7 @@ TEST(contents_that_are_not_there_are_an_error)
         x.q.n = x.q.n_args = 0;
         for (int s = 0; s < MT_N_STREAMS; s++) x.c.stream[s].seq = 0;
         mt_fresh(x.s, (mt_view[]){x.a, x.b, x.d}[how]);
-        if (how == 0) mt_copy_h2d(x.s, x.keep, x.a);
+        if (how == 0) mt_weight_cast(x.s, x.keep, x.a);
         if (how == 1) mt_fill0(x.s, mt_view_part(x.b, 0, N / 2));
         if (how == 2) mt_sum_rows(x.s, x.d, mt_view_as(x.keep, 1, N, 0));
         CHECK_INT(bench_plan(&x, &e), MT_OK);
@@ -143,11 +143,11 @@ TEST(reads_come_before_the_new_lifetime_of_the_same_operation)
     mt_err e;
     struct mt_race race;
     bench_init(&x);
-    mt_copy_h2d(x.s, x.a, x.keep);
+    mt_weight_cast(x.s, x.a, x.keep);
     mt_fill0(x.s, x.b);
-    mt_copy_h2d(x.s, x.keep, x.b);
-    mt_copy_h2d(x.s, x.a, x.a);
-    mt_copy_h2d(x.s, x.keep, x.a);
+    mt_weight_cast(x.s, x.keep, x.b);
+    mt_weight_cast(x.s, x.a, x.a);
+    mt_weight_cast(x.s, x.keep, x.a);
     CHECK_INT(bench_plan(&x, &e), MT_OK);
     CHECK(!overlap(&x.g, x.a, x.b));
     x.g.row[x.b.row].off =
@@ -171,7 +171,7 @@ TEST(random_records_get_clean_layouts)
         struct mt_recording q = {0};
         mt_view v[24];
         mt_event made[24] = {{0}};
-        mt_event used[24][MT_N_STREAMS] = {{{0}}};
+        mt_event used[24][MT_HOST] = {{{0}}};
         mt_ledger_init(&g, 64);
         for (int i = 0; i < 24; i++)
             v[i] = mt_tensor_add(&g, MT_DEVICE_ARENA, i ? MT_ROW_SCRATCH : MT_ROW_WEIGHT, MT_F32, 16 << i % 5,
@@ -180,16 +180,15 @@ TEST(random_records_get_clean_layouts)
         c.recording = &q;
         for (int k = 0; k < 300; k++) {
             state = state * 6364136223846793005u + 1442695040888963407u;
-            int i = 1 + (k / 13 + (int)(state >> 33) % 4) % 23, stream = (int)(state >> 45) % MT_N_STREAMS;
+            int i = 1 + (k / 13 + (int)(state >> 33) % 4) % 23, stream = (int)(state >> 45) % MT_HOST;
             struct mt_stream *s = &c.stream[stream];
-            for (int t = 0; t < MT_N_STREAMS && k % 25 == 0; t++) /* the streams meet now and then */
-                for (int u = 0; u < MT_N_STREAMS; u++)
-                    mt_stream_wait(&c.stream[t], mt_event_record(&c.stream[u]));
+            for (int t = 0; t < MT_HOST && k % 25 == 0; t++) /* the streams meet now and then */
+                for (int u = 0; u < MT_HOST; u++) mt_stream_wait(&c.stream[t], mt_event_record(&c.stream[u]));
             mt_stream_wait(s, made[i]);
             if (made[i].seq && (state >> 50) % 3) {
                 mt_read_back(s, v[i], 0, 0);
             } else {
-                for (int t = 0; t < MT_N_STREAMS; t++) mt_stream_wait(s, used[i][t]);
+                for (int t = 0; t < MT_HOST; t++) mt_stream_wait(s, used[i][t]);
                 mt_fill0(s, v[i]);
                 made[i] = mt_event_record(s);
                 memset(used[i], 0, sizeof used[i]);

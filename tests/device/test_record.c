@@ -152,6 +152,41 @@ TEST(a_call_that_does_not_fit_stops_the_program)
           strstr(said, "of 16 bytes"));
 }
 
+/* Rows of the host's arena and of the device's, each touched where it may not be. */
+static struct bench crossed;
+static mt_view crossed_host(void)
+{
+    bench_init(&crossed);
+    return mt_tensor_add(&crossed.g, MT_HOST_ARENA, MT_ROW_MASTER, MT_F32, 4, 8, 0, "afar");
+}
+static void call_kernel_on_host_row(void)
+{
+    mt_fill0(&crossed.c.stream[MT_COMPUTE], crossed_host());
+}
+static void call_device_row_on_host_stream(void)
+{
+    mt_view h = crossed_host();
+    mt_fill0(&crossed.c.stream[MT_HOST], h);
+    mt_fill0(&crossed.c.stream[MT_HOST], crossed.x);
+}
+static void call_copy_the_wrong_way(void)
+{
+    mt_view h = crossed_host();
+    mt_copy_h2d(&crossed.c.stream[MT_H2D], crossed.x, h);
+    mt_copy_d2h(&crossed.c.stream[MT_D2H], h, crossed.x);
+    mt_copy_d2h(&crossed.c.stream[MT_D2H], crossed.x, h);
+}
+TEST(only_copies_cross_from_one_memory_to_the_other)
+{
+    char said[1024];
+    CHECK_INT(child(call_kernel_on_host_row, said, sizeof said), MT_INTERNAL);
+    CHECK(strstr(said, "row afar of the host arena") && strstr(said, "must be in the device arena"));
+    CHECK_INT(child(call_device_row_on_host_stream, said, sizeof said), MT_INTERNAL);
+    CHECK(strstr(said, "operation 2: fill0: argument x is row x of the device arena; on the stream `host`"));
+    CHECK_INT(child(call_copy_the_wrong_way, said, sizeof said), MT_INTERNAL);
+    CHECK(strstr(said, "operation 2: copy_d2h: argument host is row x of the device arena"));
+}
+
 TEST(record_holds_what_was_enqueued)
 {
     struct bench b;
@@ -285,6 +320,7 @@ int main(void)
     RUN(ledger_rows);
     RUN(targets_agree_with_gemm);
     RUN(a_call_that_does_not_fit_stops_the_program);
+    RUN(only_copies_cross_from_one_memory_to_the_other);
     RUN(record_holds_what_was_enqueued);
     RUN(padded_rows_count_as_whole);
     RUN(skipped_waits_leave_no_trace);

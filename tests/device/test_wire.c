@@ -12,6 +12,7 @@
 #include "device/group.h"
 
 enum { SIDES = 2, FLOATS = 256, ROUNDS = 60 };
+enum { STREAMS = MT_HOST }; /* those that work on device memory */
 
 /* Collective number k of a stream is over for a side when both have pulled the other's pieces. */
 struct side {
@@ -65,7 +66,7 @@ struct process {
     struct mt_cpu_dev dev;
     struct mt_group *group;
     struct mt_exec *exec;
-    mt_view src[MT_N_STREAMS], dst[MT_N_STREAMS];
+    mt_view src[STREAMS], dst[STREAMS];
     void (*host)(struct mt_ctx *, void *);
     int late_us, bad;
     mt_status st;
@@ -78,7 +79,7 @@ static void process_open(struct process *p, struct link *link, int me, struct mt
     struct memory_wire *w = calloc(1, sizeof *w);
     *w = (struct memory_wire){{start, test, close_wire}, link, me};
     mt_ledger_init(&p->g, 64);
-    for (int s = 0; s < MT_N_STREAMS; s++) {
+    for (int s = 0; s < STREAMS; s++) {
         p->src[s] = mt_tensor_add(&p->g, MT_DEVICE_ARENA, MT_ROW_MASTER, MT_F32, FLOATS, 0, 0, "src");
         p->dst[s] = mt_tensor_add(&p->g, MT_DEVICE_ARENA, MT_ROW_MASTER, MT_F32, SIDES * FLOATS, 0, 0, "dst");
     }
@@ -125,13 +126,13 @@ static void rounds(struct mt_ctx *ctx, void *arg)
     struct process *p = arg;
     float got[SIDES * FLOATS];
     for (int t = 0; t < ROUNDS; t++) {
-        for (int s = 0; s < MT_N_STREAMS; s++) {
-            struct mt_stream *st = &ctx->stream[(s + t * (1 + ctx->rank)) % MT_N_STREAMS];
+        for (int s = 0; s < STREAMS; s++) {
+            struct mt_stream *st = &ctx->stream[(s + t * (1 + ctx->rank)) % STREAMS];
             mt_fill_f32(st, p->src[st->id], 100 * t + 10 * ctx->rank + st->id);
             mt_gather(st, p->dst[st->id], p->src[st->id], 0, SIDES, 4 * FLOATS);
             mt_fill_f32(st, p->src[st->id], -1);
         }
-        for (int s = 0; s < MT_N_STREAMS; s++) {
+        for (int s = 0; s < STREAMS; s++) {
             mt_host_read(&ctx->stream[s], MT_READ_STATE, t, p->dst[s], got);
             for (int i = 0; i < SIDES * FLOATS; i++)
                 p->bad += got[i] != (float)(100 * t + 10 * (i / FLOATS) + s);

@@ -84,14 +84,14 @@ static inline void toy_rounds(struct mt_ctx *c, struct toy *t, int l)
     struct mt_stream *s = &c->stream[MT_COMPUTE];
     struct toy_layer *y = &t->l[l];
     float counts[4];
-    mt_copy_h2d(s, t->send, t->l[l + 1].x);
+    mt_weight_cast(s, t->send, t->l[l + 1].x);
     mt_fill_f32(s, y->counts, 1 + l % 3);
     mt_host_read(s, MT_READ_COUNTS, l, y->counts, counts);
     int rounds = t->force_rounds ? t->force_rounds : (int)counts[0];
     for (c->round = 0; c->round < rounds; c->round++) {
         mt_fresh(s, t->recv);
-        mt_copy_h2d(s, t->recv, t->send);
-        mt_copy_h2d(s, t->xe, t->recv);
+        mt_weight_cast(s, t->recv, t->send);
+        mt_weight_cast(s, t->xe, t->recv);
         mt_sum_rows(s, y->acc, t->xe);
     }
     c->round = 0;
@@ -120,7 +120,7 @@ static inline void toy_backward(struct mt_ctx *c, struct toy *t, struct toy_even
 {
     struct mt_stream *compute = &c->stream[MT_COMPUTE], *h2d = &c->stream[MT_H2D],
                      *reduce = &c->stream[MT_REDUCE];
-    mt_copy_h2d(compute, t->l[TOY_LAYERS].dx, t->l[TOY_LAYERS].x);
+    mt_weight_cast(compute, t->l[TOY_LAYERS].dx, t->l[TOY_LAYERS].x);
     e->used[TOY_LAYERS] = e->used[TOY_LAYERS + 1] = mt_event_record(compute);
     for (int l = TOY_LAYERS - 1; l >= 0; l--) {
         struct toy_layer *y = &t->l[l];

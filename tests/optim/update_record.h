@@ -28,6 +28,7 @@ static inline void update_record(const struct mt_session *s, int rank, bool all,
     t.rank.force_rounds = 2;
     if (all) {
         mt_train_step(&ctx, &t);
+        mt_streams_meet(&ctx);
         mt_eval_step(&ctx, &t);
     } else {
         mt_optim_update(t.optim, &t.rank, s->cfg, 0, 1);

@@ -199,6 +199,16 @@ TEST(tied)
              "train.global_batch=4 model.tied=true train.dtype=bf16 model.layers=8 ");
 }
 
+#define HOST_STATE "offload.masters=host offload.moments=host offload.grads=host offload.slot_bytes=8KiB "
+TEST(state_in_host_memory)
+{
+    classify(TRAINING_BASE TRAINING_MOE "train.global_batch=4 model.layers=5 " HOST_STATE);
+}
+TEST(arithmetic_on_the_host)
+{
+    classify(TRAINING_BASE TRAINING_MOE "train.global_batch=4 model.layers=5 optim.compute=host " HOST_STATE);
+}
+
 /* A plan made from one round is silently wrong for two: the check tells. */
 TEST(a_plan_of_one_round_is_refused_for_two)
 {
@@ -228,6 +238,8 @@ int main(void)
     RUN(offloaded);
     RUN(micro_batches_in_a_layer);
     RUN(tied);
+    RUN(state_in_host_memory);
+    RUN(arithmetic_on_the_host);
     RUN(a_plan_of_one_round_is_refused_for_two);
     return DONE();
 }

@@ -14,7 +14,7 @@ static uint32_t scramble(uint64_t x)
     return (uint32_t)(x >> 33);
 }
 
-/* Adversarial orders. Seeds 1..5: stream seed-1 runs only when nothing else can; 6..10: it always runs first;
+/* Adversarial orders. Seeds 1..6: stream seed-1 runs only when nothing else can; 7..12: it always runs first;
  * above: random priorities of (rank, stream), redrawn now and then. Host code comes first (operations as
  * early as they may be), with every third seed at random. -1 and below: one rank's stream, number -seed-1 of all, runs
  * only when nothing else can. */
