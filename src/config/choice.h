@@ -57,6 +57,11 @@
     C(MT_GATHER_AUTO, "auto") C(MT_GATHER_F32, "f32") C(MT_GATHER_BF16, "bf16") C(MT_GATHER_FP8, "fp8")
 #define MT_CHOICES_huge_pages(C) \
     C(MT_HUGE_PAGES_AUTO, "auto") C(MT_HUGE_PAGES_OFF, "off") C(MT_HUGE_PAGES_REQUIRE, "require")
+#define MT_CHOICES_placement(C)    \
+    C(MT_PLACEMENT_AUTO, "auto")   \
+    C(MT_PLACEMENT_FLAT, "flat")   \
+    C(MT_PLACEMENT_BLOCK, "block") \
+    C(MT_PLACEMENT_OWNED, "owned")
 /* Of base/dtype.h's element types, those one may train in: mt_dtype is the option's type. */
 #define MT_CHOICES_dtype(C) C(MT_F32, "f32") C(MT_BF16, "bf16")
 
@@ -71,7 +76,7 @@
     S(data_mode)          \
     S(balance)            \
     S(device_type)        \
-    S(device_isa) S(micro_order) S(resume) S(gather) S(recompute) S(keep) S(place) S(huge_pages)
+    S(device_isa) S(micro_order) S(resume) S(gather) S(recompute) S(keep) S(place) S(huge_pages) S(placement)
 
 #define MT_CHOICE_ENUMERATOR(name, text) name,
 #define MT_CHOICE_ENUM(set) \

@@ -21,9 +21,9 @@ uint64_t mt_config_hash(const mt_config *c)
         const mt_option *o = &mt_options[i];
         if (!o->same) continue;
         h = hash_text(h, o->key);
-        if (o->type != MT_VALUE_GROUPS) h = hash_text(h, mt_value_text(o, c, value));
-        for (int64_t g = 0; o->type == MT_VALUE_GROUPS && g < c->optim_groups_count; g++)
-            h = hash_text(h, mt_group_yaml(&c->optim_groups[g], value));
+        if (!o->list) h = hash_text(h, mt_value_text(o, c, value));
+        for (int64_t g = 0; o->list && g < mt_groups_count(c, o); g++)
+            h = hash_text(h, mt_group_yaml(o, mt_groups_entry(c, o, g), value));
     }
     return h;
 }
@@ -34,9 +34,9 @@ void mt_config_print_same(const mt_config *c, FILE *out)
     for (int i = 0; i < MT_OPTION_COUNT; i++) {
         const mt_option *o = &mt_options[i];
         if (!o->same) continue;
-        if (o->type != MT_VALUE_GROUPS) fprintf(out, "%s: %s\n", o->key, mt_value_text(o, c, value));
-        for (int64_t g = 0; o->type == MT_VALUE_GROUPS && g < c->optim_groups_count; g++)
-            fprintf(out, "%s: %s\n", o->key, mt_group_yaml(&c->optim_groups[g], value));
+        if (!o->list) fprintf(out, "%s: %s\n", o->key, mt_value_text(o, c, value));
+        for (int64_t g = 0; o->list && g < mt_groups_count(c, o); g++)
+            fprintf(out, "%s: %s\n", o->key, mt_group_yaml(o, mt_groups_entry(c, o, g), value));
     }
 }
 
@@ -53,22 +53,23 @@ static mt_status changed(const mt_config *now, mt_option_id id, const char *what
 }
 
 /* Fields of a group that are free may differ; the groups themselves and their order may not. */
-static mt_status check_groups(const mt_config *old, const mt_config *now, mt_err *e)
+static mt_status check_groups(const mt_config *old, const mt_config *now, mt_option_id id, mt_err *e)
 {
     char before[MT_VALUE_TEXT], after[MT_VALUE_TEXT], what[80];
-    snprintf(before, sizeof before, "%" PRId64, old->optim_groups_count);
-    snprintf(after, sizeof after, "%" PRId64, now->optim_groups_count);
-    if (strcmp(before, after) != 0)
-        return changed(now, MT_OPTION_optim_groups, "the number of optim.groups", before, after, e);
-    for (int64_t g = 0; g < now->optim_groups_count; g++) {
-        for (int f = 0; f < MT_GROUP_FIELD_COUNT; f++) {
-            const mt_option *o = &mt_group_fields[f];
-            if (!o->fixed) continue;
-            mt_value_text(o, &old->optim_groups[g], before);
-            mt_value_text(o, &now->optim_groups[g], after);
-            snprintf(what, sizeof what, "%s of entry %" PRId64 " of optim.groups", o->key, g + 1);
-            if (strcmp(before, after) != 0)
-                return changed(now, MT_OPTION_optim_groups, what, before, after, e);
+    const mt_option *o = &mt_options[id];
+    int64_t n = mt_groups_count(now, o);
+    snprintf(before, sizeof before, "%" PRId64, mt_groups_count(old, o));
+    snprintf(after, sizeof after, "%" PRId64, n);
+    snprintf(what, sizeof what, "the number of %s", o->key);
+    if (strcmp(before, after) != 0) return changed(now, id, what, before, after, e);
+    for (int64_t g = 0; g < n; g++) {
+        for (int i = 0; i < o->list->fields; i++) {
+            const mt_option *f = &o->list->field[i];
+            if (!f->fixed) continue;
+            mt_value_text(f, mt_groups_entry(old, o, g), before);
+            mt_value_text(f, mt_groups_entry(now, o, g), after);
+            snprintf(what, sizeof what, "%s of entry %" PRId64 " of %s", f->key, g + 1, o->key);
+            if (strcmp(before, after) != 0) return changed(now, id, what, before, after, e);
         }
     }
     return MT_OK;
@@ -80,8 +81,8 @@ mt_status mt_config_resume_check(const mt_config *old, const mt_config *now, mt_
     for (int i = 0; i < MT_OPTION_COUNT; i++) {
         const mt_option *o = &mt_options[i];
         if (!o->fixed) continue;
-        if (o->type == MT_VALUE_GROUPS) {
-            MT_TRY(check_groups(old, now, e));
+        if (o->list) {
+            MT_TRY(check_groups(old, now, (mt_option_id)i, e));
             continue;
         }
         mt_value_yaml(o, old, before);

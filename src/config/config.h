@@ -16,7 +16,7 @@
 enum {
     MT_CONFIG_STR = 256,   /* bytes of a string, with its end */
     MT_CONFIG_PATH = 1024, /* bytes of a path, with its end */
-    MT_CONFIG_GROUPS = 32, /* entries of optim.groups */
+    MT_CONFIG_GROUPS = 32, /* entries of a list: optim.groups, shard.groups */
     MT_CONFIG_FILES = 16,  /* files one configuration is made of */
 };
 
@@ -30,16 +30,21 @@ enum {
 #define MT_MEMBER_PATH(field, limit) char field[MT_CONFIG_PATH];
 #define MT_MEMBER_CHOICE(field, set) mt_choice_##set field;
 #define MT_MEMBER_INTS(field, limit) mt_ints field;
-#define MT_MEMBER_GROUPS(field, limit)             \
-    struct mt_optim_group field[MT_CONFIG_GROUPS]; \
+#define MT_MEMBER_GROUPS(field, entry)         \
+    struct mt_##entry field[MT_CONFIG_GROUPS]; \
     int64_t field##_count;
 
 /* One entry of optim.groups: the first whose `match` fits a parameter's full name takes the parameter.
  * A weight_decay of -1 stands for optim.weight_decay. */
 typedef struct mt_optim_group {
-#define MT_GROUP_FIELD(key, field, type, def, limit, resume, doc) MT_MEMBER_##type(field, limit)
+#define MT_OPTIM_GROUP(key, field, type, def, limit, resume, doc) MT_MEMBER_##type(field, limit)
 #include "config/group.def"
 } mt_optim_group;
+/* One entry of shard.groups, likewise. */
+typedef struct mt_shard_group {
+#define MT_SHARD_GROUP(key, field, type, def, limit, resume, doc) MT_MEMBER_##type(field, limit)
+#include "config/group.def"
+} mt_shard_group;
 
 /* The place of an option in the table: MT_OPTION_model_dim and so on. */
 typedef enum mt_option_id {
@@ -54,7 +59,7 @@ typedef struct mt_origin {
     int line, col; /* of the value, from 1 */
 } mt_origin;
 
-/* About 30 KiB, no pointers, copied by assignment. MT_FROM_OTHER is an option left at 0 whose value was taken
+/* About 40 KiB, no pointers, copied by assignment. MT_FROM_OTHER is an option left at 0 whose value was taken
  * from another option: its resolved value is stored, so users of a configuration never see that 0. */
 typedef struct mt_config {
 #define MT_OPTION(key, field, type, def, limit, scope, resume, doc) MT_MEMBER_##type(field, limit)
@@ -95,7 +100,8 @@ MT_MUST_USE mt_status mt_config_resume_check(const mt_config *old, const mt_conf
 /* Writes the origin of an option: "default", "dir/file.yaml:12", "command line", "from another option". */
 void mt_config_origin(const mt_config *c, mt_option_id id, char *out, size_t size);
 
-/* Does `pattern`, in which * stands for any characters, match the whole of `name`? For optim.groups. */
+/* Does `pattern`, in which * stands for any characters, match the whole of `name`? For optim.groups and
+ * shard.groups. */
 bool mt_config_match(const char *pattern, const char *name);
 
 /* Writes the table of options: for a terminal, or as Markdown (configs/OPTIONS.md). `prefix`: only keys that

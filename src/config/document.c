@@ -17,7 +17,7 @@ static void put_allowed(const mt_option *o, char *out, size_t size)
 
 static const char *default_text(const mt_option *o)
 {
-    if (o->type == MT_VALUE_GROUPS) return "see below";
+    if (o->list) return o->list->n ? "see below" : "[]";
     return o->def[0] ? o->def : "\"\"";
 }
 
@@ -66,17 +66,18 @@ static void put_table_head(FILE *out)
                  "|---|---|---|---|---|---|---|\n");
 }
 
-static void put_groups(FILE *out, bool markdown)
+static void put_groups(FILE *out, const mt_option *o, bool markdown)
 {
     mt_config c;
     char group[MT_GROUP_TEXT];
     mt_config_defaults(&c);
-    fprintf(out, "\n%sAn entry of optim.groups\n", markdown ? "## " : "");
+    fprintf(out, "\n%sAn entry of %s\n", markdown ? "## " : "", o->key);
     if (markdown) put_table_head(out);
-    for (int i = 0; i < MT_GROUP_FIELD_COUNT; i++) put_option(out, &mt_group_fields[i], markdown);
-    fprintf(out, "\n%s\n\n", markdown ? "Its default:" : "Default of optim.groups:");
-    for (int64_t g = 0; g < c.optim_groups_count; g++)
-        fprintf(out, "    - %s\n", mt_group_yaml(&c.optim_groups[g], group));
+    for (int i = 0; i < o->list->fields; i++) put_option(out, &o->list->field[i], markdown);
+    if (!o->list->n) return;
+    fprintf(out, markdown ? "\nIts default:\n\n" : "\nDefault of %s:\n\n", o->key);
+    for (int64_t g = 0; g < mt_groups_count(&c, o); g++)
+        fprintf(out, "    - %s\n", mt_group_yaml(o, mt_groups_entry(&c, o, g), group));
 }
 
 static void put_preface(FILE *out)
@@ -99,7 +100,6 @@ int mt_config_document(FILE *out, bool markdown, const char *prefix)
 {
     int n = 0;
     const char *section = "";
-    bool groups = false;
     if (markdown && !prefix) put_preface(out);
     for (int i = 0; i < MT_OPTION_COUNT; i++) {
         const mt_option *o = &mt_options[i];
@@ -112,9 +112,11 @@ int mt_config_document(FILE *out, bool markdown, const char *prefix)
         }
         section = o->key;
         put_option(out, o, markdown);
-        groups |= o->type == MT_VALUE_GROUPS;
         n++;
     }
-    if (groups) put_groups(out, markdown);
+    for (int i = 0; i < MT_OPTION_COUNT; i++) {
+        const mt_option *o = &mt_options[i];
+        if (o->list && (!prefix || !strncmp(o->key, prefix, strlen(prefix)))) put_groups(out, o, markdown);
+    }
     return n;
 }

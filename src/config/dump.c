@@ -26,12 +26,14 @@ static bool begins_section(int i)
     return i == 0 || strncmp(mt_options[i].key, mt_options[i - 1].key, n) != 0;
 }
 
-static void dump_groups(const mt_config *c, const char *origin, FILE *out)
+static void dump_groups(const mt_config *c, const mt_option *o, const char *origin, FILE *out)
 {
-    char group[MT_GROUP_TEXT];
-    fprintf(out, "%-38s # %s\n", "  groups:", origin);
-    for (int64_t g = 0; g < c->optim_groups_count; g++)
-        fprintf(out, "    - %s\n", mt_group_yaml(&c->optim_groups[g], group));
+    char group[MT_GROUP_TEXT], line[64];
+    int64_t n = mt_groups_count(c, o);
+    snprintf(line, sizeof line, "  %s:%s", strchr(o->key, '.') + 1, n ? "" : " []");
+    fprintf(out, "%-38s # %s\n", line, origin);
+    for (int64_t g = 0; g < n; g++)
+        fprintf(out, "    - %s\n", mt_group_yaml(o, mt_groups_entry(c, o, g), group));
 }
 
 void mt_config_dump(const mt_config *c, FILE *out)
@@ -42,8 +44,8 @@ void mt_config_dump(const mt_config *c, FILE *out)
         const char *dot = strchr(o->key, '.');
         mt_config_origin(c, (mt_option_id)i, origin, sizeof origin);
         if (begins_section(i)) fprintf(out, "%.*s:\n", (int)(dot - o->key), o->key);
-        if (o->type == MT_VALUE_GROUPS) {
-            dump_groups(c, origin, out);
+        if (o->list) {
+            dump_groups(c, o, origin, out);
             continue;
         }
         snprintf(line, sizeof line, "  %s: %s", dot + 1, mt_value_yaml(o, c, value));

@@ -3,20 +3,64 @@
 #include "config/table.h"
 #include "config/word.h"
 
+#include <stddef.h>
 #include <string.h>
 
 /* Optional is what not every model has. */
-static const mt_optim_group defaults[] = {
+static const mt_optim_group optim_defaults[] = {
     {"*norm.weight", MT_OPTIMIZER_ADAMW, 1, 0, false},    {"*.bias", MT_OPTIMIZER_ADAMW, 1, 0, true},
     {"embed.weight", MT_OPTIMIZER_ADAMW, 1, -1, false},   {"head.weight", MT_OPTIMIZER_ADAMW, 1, -1, true},
     {"*.router.weight", MT_OPTIMIZER_ADAMW, 1, -1, true}, {"*", MT_OPTIMIZER_MUON, 1, -1, false},
 };
 
+const struct mt_group_list mt_list_optim_group = {
+    .field = mt_optim_group_fields,
+    .fields = MT_OPTIM_GROUP_COUNT,
+    .size = sizeof(mt_optim_group),
+    .count = offsetof(mt_config, optim_groups_count),
+    .defaults = optim_defaults,
+    .n = sizeof optim_defaults / sizeof optim_defaults[0],
+    .example = "{match: \"*norm*\", optimizer: adamw}",
+    .needs = "optimizer",
+    .choices = "adamw, muon or none",
+};
+const struct mt_group_list mt_list_shard_group = {
+    .field = mt_shard_group_fields,
+    .fields = MT_SHARD_GROUP_COUNT,
+    .size = sizeof(mt_shard_group),
+    .count = offsetof(mt_config, shard_groups_count),
+    .empty = true,
+    .example = "{match: \"layers.*.attn.q.weight\", placement: owned}",
+};
+
+static void *entry_of(mt_config *c, const mt_option *o, int64_t i)
+{
+    return (char *)c + o->offset + (size_t)i * o->list->size;
+}
+static void set_count(mt_config *c, const mt_option *o, int64_t n)
+{
+    memcpy((char *)c + o->list->count, &n, sizeof n);
+}
+int64_t mt_groups_count(const mt_config *c, const mt_option *o)
+{
+    int64_t n;
+    memcpy(&n, (const char *)c + o->list->count, sizeof n);
+    return n;
+}
+const void *mt_groups_entry(const mt_config *c, const mt_option *o, int64_t i)
+{
+    return (const char *)c + o->offset + (size_t)i * o->list->size;
+}
+
 void mt_groups_default(mt_config *c)
 {
-    memset(c->optim_groups, 0, sizeof c->optim_groups);
-    memcpy(c->optim_groups, defaults, sizeof defaults);
-    c->optim_groups_count = sizeof defaults / sizeof defaults[0];
+    for (int i = 0; i < MT_OPTION_COUNT; i++) {
+        const mt_option *o = &mt_options[i];
+        if (!o->list) continue;
+        memset(entry_of(c, o, 0), 0, o->size);
+        if (o->list->n) memcpy(entry_of(c, o, 0), o->list->defaults, (size_t)o->list->n * o->list->size);
+        set_count(c, o, o->list->n);
+    }
 }
 
 bool mt_config_match(const char *pattern, const char *name)
@@ -40,65 +84,76 @@ bool mt_config_match(const char *pattern, const char *name)
     return !*pattern;
 }
 
-static int field_find(const char *key)
+static const mt_option *field_find(const mt_option *o, const char *key)
 {
-    int i = 0;
-    while (i < MT_GROUP_FIELD_COUNT && strcmp(mt_group_fields[i].key, key) != 0) i++;
-    return i;
+    for (int i = 0; i < o->list->fields; i++)
+        if (!strcmp(o->list->field[i].key, key)) return &o->list->field[i];
+    return NULL;
 }
 
-static mt_status unknown_field(const mt_node *n, const char *name, mt_err *e)
+enum { MOST_FIELDS = 8 };
+_Static_assert((int)MT_OPTIM_GROUP_COUNT <= (int)MOST_FIELDS && (int)MT_SHARD_GROUP_COUNT <= (int)MOST_FIELDS,
+               "unknown_field has room for the keys");
+
+static mt_status unknown_field(const mt_option *o, const mt_node *n, const char *name, mt_err *e)
 {
-    const char *keys[MT_GROUP_FIELD_COUNT];
+    const char *keys[MOST_FIELDS];
     char shown[64];
-    for (int i = 0; i < MT_GROUP_FIELD_COUNT; i++) keys[i] = mt_group_fields[i].key;
-    const char *near = mt_word_nearest(n->key, keys, MT_GROUP_FIELD_COUNT);
-    return mt_tree_fail(e, name, n->key_line, n->key_col, "optim.groups: an entry has no '%s'%s%s%s",
+    for (int i = 0; i < o->list->fields; i++) keys[i] = o->list->field[i].key;
+    const char *near = mt_word_nearest(n->key, keys, o->list->fields);
+    return mt_tree_fail(e, name, n->key_line, n->key_col, "%s: an entry has no '%s'%s%s%s", o->key,
                         mt_word_clean(shown, sizeof shown, n->key), near ? "; did you mean " : "",
                         near ? near : "", near ? "?" : "");
 }
 
-static mt_status set_field(mt_optim_group *g, const mt_node *n, const char *name, mt_err *e)
+static mt_status set_field(const mt_option *o, void *entry, const mt_node *n, const char *name, mt_err *e)
 {
     char why[MT_VALUE_WHY], what[80];
-    int i = field_find(n->key);
-    if (i == MT_GROUP_FIELD_COUNT) return unknown_field(n, name, e);
+    const mt_option *f = field_find(o, n->key);
+    if (!f) return unknown_field(o, n, name, e);
     if (mt_node_is_null(n))
-        return mt_tree_fail(e, name, n->key_line, n->key_col, "optim.groups: %s has no value", n->key);
+        return mt_tree_fail(e, name, n->key_line, n->key_col, "%s: %s has no value", o->key, n->key);
     if (n->kind != MT_NODE_SCALAR)
-        return mt_tree_fail(e, name, n->line, n->col, "optim.groups: %s: expected one value, got %s", n->key,
+        return mt_tree_fail(e, name, n->line, n->col, "%s: %s: expected one value, got %s", o->key, n->key,
                             mt_node_what(n, what, sizeof what));
-    if (!mt_value_set(&mt_group_fields[i], g, n->text, why))
-        return mt_tree_fail(e, name, n->line, n->col, "optim.groups: %s: %s", n->key, why);
+    if (!mt_value_set(f, entry, n->text, why))
+        return mt_tree_fail(e, name, n->line, n->col, "%s: %s: %s", o->key, n->key, why);
     return MT_OK;
 }
 
-static void group_default(mt_optim_group *g)
+static void entry_default(const mt_option *o, void *entry)
 {
     char why[MT_VALUE_WHY];
-    memset(g, 0, sizeof *g);
-    for (int i = 0; i < MT_GROUP_FIELD_COUNT; i++)
-        MT_ASSERT(mt_value_set(&mt_group_fields[i], g, mt_group_fields[i].def, why));
+    memset(entry, 0, o->list->size);
+    for (int i = 0; i < o->list->fields; i++)
+        MT_ASSERT(mt_value_set(&o->list->field[i], entry, o->list->field[i].def, why));
 }
 
-static mt_status set_group(mt_optim_group *g, const mt_node *n, const char *name, mt_err *e)
+static mt_status set_entry(const mt_option *o, void *entry, const mt_node *n, const char *name, mt_err *e)
 {
     char what[80];
-    group_default(g);
+    const struct mt_group_list *l = o->list;
+    entry_default(o, entry);
     if (n->kind != MT_NODE_MAP)
-        return mt_tree_fail(
-            e, name, n->line, n->col,
-            "optim.groups: expected an entry such as {match: \"*norm*\", optimizer: adamw}, got %s",
-            mt_node_what(n, what, sizeof what));
-    bool optimizer = false;
+        return mt_tree_fail(e, name, n->line, n->col, "%s: expected an entry such as %s, got %s", o->key,
+                            l->example, mt_node_what(n, what, sizeof what));
+    bool needed = !l->needs;
     for (const mt_node *f = n->child; f; f = f->next) {
-        MT_TRY(set_field(g, f, name, e));
-        optimizer |= !strcmp(f->key, "optimizer");
+        MT_TRY(set_field(o, entry, f, name, e));
+        needed |= l->needs && !strcmp(f->key, l->needs);
     }
-    if (!g->match[0] || !optimizer)
-        return mt_tree_fail(e, name, n->line, n->col, "optim.groups: the entry needs %s",
-                            g->match[0] ? "optimizer: adamw, muon or none"
-                                        : "match: a pattern for parameters' names");
+    if (!*((const char *)entry + field_find(o, "match")->offset))
+        return mt_tree_fail(e, name, n->line, n->col,
+                            "%s: the entry needs match: a pattern for parameters' names", o->key);
+    if (!needed)
+        return mt_tree_fail(e, name, n->line, n->col, "%s: the entry needs %s: %s", o->key, l->needs,
+                            l->choices);
+    return MT_OK;
+}
+
+/* What the rows of group.def cannot say. */
+static mt_status check_optim(const mt_optim_group *g, const mt_node *n, const char *name, mt_err *e)
+{
     if (g->weight_decay < 0 && g->weight_decay > -1)
         return mt_tree_fail(e, name, n->line, n->col,
                             "optim.groups: weight_decay is %g: give 0 or more, or -1 for optim.weight_decay",
@@ -106,30 +161,33 @@ static mt_status set_group(mt_optim_group *g, const mt_node *n, const char *name
     return MT_OK;
 }
 
-mt_status mt_groups_set(mt_config *c, const mt_node *n, const char *name, mt_err *e)
+mt_status mt_groups_set(mt_config *c, const mt_option *o, const mt_node *n, const char *name, mt_err *e)
 {
     char what[80];
-    if (n->kind != MT_NODE_LIST || !n->child)
-        return mt_tree_fail(e, name, n->line, n->col, "optim.groups: expected a list of entries, got %s",
+    int64_t count = 0;
+    if (n->kind != MT_NODE_LIST || !(n->child || o->list->empty))
+        return mt_tree_fail(e, name, n->line, n->col, "%s: expected a list of entries, got %s", o->key,
                             n->kind == MT_NODE_LIST ? "an empty one" : mt_node_what(n, what, sizeof what));
-    memset(c->optim_groups, 0, sizeof c->optim_groups);
-    c->optim_groups_count = 0;
-    for (const mt_node *g = n->child; g; g = g->next) {
-        if (c->optim_groups_count == MT_CONFIG_GROUPS)
-            return mt_tree_fail(e, name, g->line, g->col, "optim.groups: more than %d entries",
+    memset(entry_of(c, o, 0), 0, o->size);
+    set_count(c, o, 0);
+    for (const mt_node *g = n->child; g; g = g->next, count++) {
+        if (count == MT_CONFIG_GROUPS)
+            return mt_tree_fail(e, name, g->line, g->col, "%s: more than %d entries", o->key,
                                 MT_CONFIG_GROUPS);
-        MT_TRY(set_group(&c->optim_groups[c->optim_groups_count++], g, name, e));
+        MT_TRY(set_entry(o, entry_of(c, o, count), g, name, e));
+        if (o->list == &mt_list_optim_group) MT_TRY(check_optim(&c->optim_groups[count], g, name, e));
     }
+    set_count(c, o, count);
     return MT_OK;
 }
 
-char *mt_group_yaml(const mt_optim_group *g, char out[static MT_GROUP_TEXT])
+char *mt_group_yaml(const mt_option *o, const void *entry, char out[static MT_GROUP_TEXT])
 {
     char value[MT_VALUE_TEXT];
     size_t at = 0;
-    for (int i = 0; i < MT_GROUP_FIELD_COUNT && at < MT_GROUP_TEXT; i++)
+    for (int i = 0; i < o->list->fields && at < MT_GROUP_TEXT; i++)
         at += (size_t)snprintf(out + at, MT_GROUP_TEXT - at, "%s%s: %s", i ? ", " : "{",
-                               mt_group_fields[i].key, mt_value_yaml(&mt_group_fields[i], g, value));
+                               o->list->field[i].key, mt_value_yaml(&o->list->field[i], entry, value));
     MT_ASSERT(at + 1 < MT_GROUP_TEXT); /* a match has at most MT_CONFIG_STR bytes, twice that with escapes */
     memcpy(out + at, "}", 2);
     return out;

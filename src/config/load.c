@@ -32,8 +32,7 @@ void mt_config_defaults(mt_config *c)
     char why[MT_VALUE_WHY];
     memset(c, 0, sizeof *c);
     for (int i = 0; i < MT_OPTION_COUNT; i++)
-        if (mt_options[i].type != MT_VALUE_GROUPS)
-            MT_ASSERT(mt_value_set(&mt_options[i], c, mt_options[i].def, why));
+        if (!mt_options[i].list) MT_ASSERT(mt_value_set(&mt_options[i], c, mt_options[i].def, why));
     mt_groups_default(c);
 }
 
@@ -61,7 +60,7 @@ static mt_status take_value(loader *l, const source *s, const mt_node *n, const 
     char why[MT_VALUE_WHY], what[80];
     if (mt_node_is_null(n))
         return mt_tree_fail(l->e, s->name, n->key_line, n->key_col, "%s has no value", o->key);
-    if (o->type == MT_VALUE_GROUPS) return mt_groups_set(l->c, n, s->name, l->e);
+    if (o->list) return mt_groups_set(l->c, o, n, s->name, l->e);
     if (o->type == MT_VALUE_INTS && n->kind == MT_NODE_LIST) return take_ints(l, s, n, o);
     if (n->kind != MT_NODE_SCALAR)
         return mt_tree_fail(l->e, s->name, n->line, n->col, "%s: expected one value (%s), got %s", o->key,
@@ -205,14 +204,14 @@ static mt_status load_file(loader *l, const char *path)
     return s;
 }
 
-static mt_status override_groups(mt_config *c, const char *text, mt_err *e)
+static mt_status override_groups(mt_config *c, const mt_option *o, const char *text, mt_err *e)
 {
     mt_tree tree;
     mt_status s = mt_tree_parse(&tree, COMMAND, text, strlen(text), e);
     if (s == MT_OK && tree.root)
-        s = mt_groups_set(c, tree.root, COMMAND, e);
+        s = mt_groups_set(c, o, tree.root, COMMAND, e);
     else if (s == MT_OK)
-        s = mt_err_set(e, MT_CONFIG, COMMAND ": optim.groups has no value");
+        s = mt_err_set(e, MT_CONFIG, COMMAND ": %s has no value", o->key);
     mt_tree_close(&tree);
     return s;
 }
@@ -227,8 +226,8 @@ static mt_status override(mt_config *c, const char *text, mt_err *e)
     mt_option_id id = mt_option_find(key);
     MT_REQUIRE(id != MT_OPTION_COUNT, e, MT_CONFIG, COMMAND ": %s: %s", shown,
                mt_option_unknown(key, false, why, sizeof why));
-    if (mt_options[id].type == MT_VALUE_GROUPS)
-        MT_TRY(override_groups(c, equals + 1, e));
+    if (mt_options[id].list)
+        MT_TRY(override_groups(c, &mt_options[id], equals + 1, e));
     else if (!mt_value_set(&mt_options[id], c, equals + 1, why))
         MT_FAIL(e, MT_CONFIG, COMMAND ": %s: %s", key, why);
     c->origin[id] = (mt_origin){.from = MT_FROM_COMMAND};

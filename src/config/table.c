@@ -1,5 +1,6 @@
 #include "config/table.h"
 
+#include "config/group.h"
 #include "config/word.h"
 
 #include <string.h>
@@ -20,7 +21,7 @@ _Static_assert(sizeof(mt_choice_score) == sizeof(int), "mt_value_set stores a ch
 #define LIMIT_STR(none) .limit = NULL
 #define LIMIT_PATH(none) .limit = NULL
 #define LIMIT_INTS(interval) .limit = interval
-#define LIMIT_GROUPS(none) .limit = NULL
+#define LIMIT_GROUPS(entry) .list = &mt_list_##entry
 #define LIMIT_CHOICE(set) .choices = mt_choices_##set
 
 enum { LOCAL, SAME };
@@ -43,9 +44,14 @@ const mt_option mt_options[MT_OPTION_COUNT] = {
 #include "config/option.def"
 };
 
-const mt_option mt_group_fields[MT_GROUP_FIELD_COUNT] = {
-#define MT_GROUP_FIELD(key, field, type, def, limit, resume, doc) \
+const mt_option mt_optim_group_fields[MT_OPTIM_GROUP_COUNT] = {
+#define MT_OPTIM_GROUP(key, field, type, def, limit, resume, doc) \
     ROW(mt_optim_group, key, field, type, def, limit, SAME, resume, doc)
+#include "config/group.def"
+};
+const mt_option mt_shard_group_fields[MT_SHARD_GROUP_COUNT] = {
+#define MT_SHARD_GROUP(key, field, type, def, limit, resume, doc) \
+    ROW(mt_shard_group, key, field, type, def, limit, SAME, resume, doc)
 #include "config/group.def"
 };
 

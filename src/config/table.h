@@ -5,13 +5,19 @@
 #include "config/value.h"
 
 enum {
-#define MT_GROUP_FIELD(key, field, type, def, limit, resume, doc) MT_GROUP_FIELD_##field,
+#define MT_OPTIM_GROUP(key, field, type, def, limit, resume, doc) MT_OPTIM_GROUP_##field,
 #include "config/group.def"
-    MT_GROUP_FIELD_COUNT
+    MT_OPTIM_GROUP_COUNT
+};
+enum {
+#define MT_SHARD_GROUP(key, field, type, def, limit, resume, doc) MT_SHARD_GROUP_##field,
+#include "config/group.def"
+    MT_SHARD_GROUP_COUNT
 };
 
-extern const mt_option mt_options[MT_OPTION_COUNT];           /* by mt_option_id; offsets into mt_config */
-extern const mt_option mt_group_fields[MT_GROUP_FIELD_COUNT]; /* offsets into mt_optim_group */
+extern const mt_option mt_options[MT_OPTION_COUNT]; /* by mt_option_id; offsets into mt_config */
+extern const mt_option mt_optim_group_fields[MT_OPTIM_GROUP_COUNT]; /* offsets into mt_optim_group */
+extern const mt_option mt_shard_group_fields[MT_SHARD_GROUP_COUNT]; /* offsets into mt_shard_group */
 
 /* The option of that key; MT_OPTION_COUNT: there is none. */
 mt_option_id mt_option_find(const char *key);

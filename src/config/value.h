@@ -15,7 +15,7 @@ typedef enum mt_option_type {
     MT_VALUE_PATH,   /* char[] */
     MT_VALUE_CHOICE, /* an enum counted from zero */
     MT_VALUE_INTS,   /* mt_ints */
-    MT_VALUE_GROUPS, /* mt_optim_group[]: config/group.h, not here */
+    MT_VALUE_GROUPS, /* entries of a list: config/group.h, not here */
 } mt_option_type;
 
 /* A short list of numbers: "[3, 4]" as text. Unused places are 0. */
@@ -27,7 +27,8 @@ typedef struct mt_ints {
 /* A row of option.def, or of group.def. The value lies `offset` bytes into the struct it belongs to. */
 typedef struct mt_option {
     const char *key, *def, *limit, *doc;
-    const char *const *choices; /* of CHOICE: ended by NULL */
+    const char *const *choices;       /* of CHOICE: ended by NULL */
+    const struct mt_group_list *list; /* of GROUPS, else NULL */
     mt_option_type type;
     size_t offset, size;
     bool same, fixed;

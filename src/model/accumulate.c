@@ -20,12 +20,27 @@ static mt_event not_before(const struct mt_rank *r, int unit, mt_event after)
     return r->grads[y->experts >= 0 ? y->experts : y->unit].used;
 }
 
+/* Whether the unit's weights are whole on every rank; then all its buckets are of a group of one. */
+static bool is_whole(const struct mt_store *st, int unit)
+{
+    return st->bucket[st->unit[unit].bucket].members == 1;
+}
+/* Those of its buckets whose accumulators are in host memory. */
+static int away(const struct mt_store *st, int unit, int out[MT_UNIT_BUCKETS])
+{
+    const struct mt_unit *u = &st->unit[unit];
+    int n = 0;
+    for (int i = u->bucket; i < u->bucket + u->n_buckets; i++)
+        if (st->bucket[i].host[MT_STATE_GRAD]) out[n++] = i;
+    return n;
+}
+
 /* Whether the copies of a block's experts come right behind the unit's: what waits for them has waited for these. */
 static bool more_come(const struct mt_rank *r, int unit)
 {
     const struct mt_store *st = &r->m->store;
     int l = st->unit[unit].layer, experts = l < 0 ? -1 : r->m->layer[l].experts;
-    return experts > unit && st->bucket[st->unit[experts].dense_bucket].members == 1;
+    return experts > unit && is_whole(st, experts);
 }
 
 /* A group of one adds its products to the accumulators themselves. */
@@ -33,41 +48,41 @@ static void open_whole(struct mt_rank *r, int unit, mt_event after)
 {
     const struct mt_store *st = &r->m->store;
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE], *in = &r->ctx->stream[MT_H2D];
-    int i = st->unit[unit].dense_bucket;
-    mt_view grad = mt_store_full_grad(st, i);
+    int b[MT_UNIT_BUCKETS], n = away(st, unit, b);
+    if (!n) return;
     if (!r->sums[unit]) {
         mt_stream_throttle(s, after);
         mt_lease_fill(s, &r->grads[unit]);
-        mt_fill0(s, grad);
+        for (int i = 0; i < n; i++) mt_fill0(s, mt_store_full_grad(st, b[i]));
         return;
     }
     mt_stream_throttle(in, not_before(r, unit, after));
     mt_lease_fill(in, &r->grads[unit]);
-    mt_copy_h2d(in, grad, mt_store_piece(st, i, MT_STATE_GRAD));
+    for (int i = 0; i < n; i++)
+        mt_copy_h2d(in, mt_store_full_grad(st, b[i]), mt_store_piece(st, b[i], MT_STATE_GRAD));
     if (!more_come(r, unit)) mt_stream_wait(s, mt_event_record(in));
 }
 
 bool mt_grads_open_home(struct mt_rank *r, int unit, mt_event after)
 {
-    const struct mt_store *st = &r->m->store;
-    const struct mt_bucket *b = &st->bucket[st->unit[unit].dense_bucket];
-    if (b->members > 1) return false;
-    if (b->elements && b->host[MT_STATE_GRAD]) open_whole(r, unit, after);
+    if (!is_whole(&r->m->store, unit)) return false;
+    open_whole(r, unit, after);
     return true;
 }
 
 bool mt_grads_close_home(struct mt_rank *r, int unit)
 {
     const struct mt_store *st = &r->m->store;
-    int i = st->unit[unit].dense_bucket;
-    const struct mt_bucket *b = &st->bucket[i];
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE], *out = &r->ctx->stream[MT_D2H];
-    if (b->members > 1) return false;
-    if (!b->elements || !b->host[MT_STATE_GRAD]) return true;
-    mt_accumulator_norm(r, s, i, mt_store_full_grad(st, i), mt_accumulator_is_last(r, unit));
+    int b[MT_UNIT_BUCKETS], n = away(st, unit, b);
+    if (!is_whole(st, unit)) return false;
+    if (!n) return true;
+    for (int i = 0; i < n; i++)
+        mt_accumulator_norm(r, s, b[i], mt_store_full_grad(st, b[i]), mt_accumulator_is_last(r, unit));
     mt_lease_filled(s, &r->grads[unit]);
     mt_lease_use(out, &r->grads[unit]);
-    mt_copy_d2h(out, mt_store_piece(st, i, MT_STATE_GRAD), mt_store_full_grad(st, i));
+    for (int i = 0; i < n; i++)
+        mt_copy_d2h(out, mt_store_piece(st, b[i], MT_STATE_GRAD), mt_store_full_grad(st, b[i]));
     mt_lease_done(out, &r->grads[unit]);
     r->sums[unit]++;
     return true;

@@ -136,7 +136,7 @@ void mt_model_pack_rest(struct mt_rank *r)
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
     for (int i = 0; i < st->n_buckets; i++) {
         if (st->bucket[i].host[MT_STATE_MASTER]) continue;
-        mt_view passing = st->bucket[i].elements ? mt_store_passing(st, i) : MT_NONE;
+        mt_view passing = mt_store_passing(st, i);
         if (mt_view_given(passing)) mt_fresh(s, passing);
         for (int k = 0; k < st->n_matrices; k++)
             if (st->matrix[k].bucket == i) pack_matrix(s, st, k);

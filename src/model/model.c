@@ -137,6 +137,7 @@ mt_status mt_model_init(struct mt_model *m, const struct mt_shape *shape, const 
     m->store.formats = opt->formats;
     m->store.offload = opt->offload;
     mt_params_declare(&m->store, shape, opt->init_std);
+    MT_TRY(mt_params_place(&m->store, opt->groups, opt->n_groups, e));
     if (assign) MT_TRY(assign(&m->store, arg, e));
     mark_kept(m);
     mt_store_layout(&m->store, g, opt->inference);

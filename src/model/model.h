@@ -24,6 +24,8 @@ struct mt_model_options {
     struct mt_mesh mesh;
     struct mt_formats formats;
     struct mt_offload offload;
+    const mt_shard_group *groups; /* n_groups of the option shard.groups; borrowed */
+    int64_t n_groups;
     int rank;
     int64_t offloaded,
         offload_prefetch; /* the first so many layers keep what they save on the host; fetched so far ahead */

@@ -12,7 +12,7 @@ struct matrix_row {
     enum mt_form form;
 };
 static const struct matrix_row matrix_row[] = {
-#define MATRIX(id, unit, form, cols, when) {UNIT_##unit, MT_FORM_##form},
+#define MATRIX(id, unit, form, cols, block, when) {UNIT_##unit, MT_FORM_##form},
 #define TENSOR(matrix, id, name, rows, init, hf)
 #include "model/param.def"
 #undef MATRIX
@@ -26,7 +26,7 @@ struct tensor_row {
     enum init init;
 };
 static const struct tensor_row tensor_row[] = {
-#define MATRIX(id, unit, form, cols, when)
+#define MATRIX(id, unit, form, cols, block, when)
 #define TENSOR(matrix, id, name, rows, init, hf) {MT_W_##matrix, name, hf, INIT_##init},
 #include "model/param.def"
 #undef MATRIX
@@ -44,9 +44,25 @@ static int64_t matrix_cols(const struct mt_shape *m, int kind, bool moe)
 {
     LETTERS;
     switch (kind) {
-#define MATRIX(id, unit, form, cols, when) \
-    case MT_W_##id:                        \
+#define MATRIX(id, unit, form, cols, block, when) \
+    case MT_W_##id:                               \
         return cols;
+#define TENSOR(matrix, id, name, rows, init, hf)
+#include "model/param.def"
+#undef MATRIX
+#undef TENSOR
+    }
+    return 0;
+}
+static int64_t matrix_block(const struct mt_shape *m, int kind)
+{
+    const bool moe = false;
+    const int64_t TILE = MT_FP8_TILE;
+    LETTERS;
+    switch (kind) {
+#define MATRIX(id, unit, form, cols, block, when) \
+    case MT_W_##id:                               \
+        return block;
 #define TENSOR(matrix, id, name, rows, init, hf)
 #include "model/param.def"
 #undef MATRIX
@@ -58,8 +74,8 @@ static bool matrix_present(const struct mt_shape *m, int kind, bool moe)
 {
     LETTERS;
     switch (kind) {
-#define MATRIX(id, unit, form, cols, when) \
-    case MT_W_##id:                        \
+#define MATRIX(id, unit, form, cols, block, when) \
+    case MT_W_##id:                               \
         return when;
 #define TENSOR(matrix, id, name, rows, init, hf)
 #include "model/param.def"
@@ -73,7 +89,7 @@ static int64_t tensor_rows(const struct mt_shape *m, int kind)
     const bool moe = false;
     LETTERS;
     switch (kind) {
-#define MATRIX(id, unit, form, cols, when)
+#define MATRIX(id, unit, form, cols, block, when)
 #define TENSOR(matrix, id, name, rows, init, hf) \
     case MT_P_##id:                              \
         return rows;
@@ -103,7 +119,7 @@ static void declare_unit(struct mt_store *s, const struct mt_shape *m, enum unit
     mt_store_add_unit(s, layer, unit == UNIT_EXPERTS ? m->E / s->mesh.ep : 0);
     for (int k = 0; k < MT_N_MATRIX_KINDS; k++) {
         if (matrix_row[k].unit != unit || !matrix_present(m, k, moe)) continue;
-        mt_store_add_matrix(s, k, layer, matrix_row[k].form, matrix_cols(m, k, moe));
+        mt_store_add_matrix(s, k, layer, matrix_row[k].form, matrix_cols(m, k, moe), matrix_block(m, k));
         for (int t = 0; t < MT_N_TENSOR_KINDS; t++)
             if (tensor_row[t].matrix == k)
                 mt_store_add_tensor(s, t, layer, tensor_rows(m, t), std_of(tensor_row[t].init, m, std));

@@ -5,7 +5,7 @@
 #include "shard/store.h"
 
 enum mt_matrix_kind {
-#define MATRIX(id, unit, form, cols, when) MT_W_##id,
+#define MATRIX(id, unit, form, cols, block, when) MT_W_##id,
 #define TENSOR(matrix, id, name, rows, init, hf)
 #include "model/param.def"
 #undef MATRIX
@@ -13,7 +13,7 @@ enum mt_matrix_kind {
     MT_N_MATRIX_KINDS
 };
 enum mt_tensor_kind {
-#define MATRIX(id, unit, form, cols, when)
+#define MATRIX(id, unit, form, cols, block, when)
 #define TENSOR(matrix, id, name, rows, init, hf) MT_P_##id,
 #include "model/param.def"
 #undef MATRIX
@@ -24,7 +24,7 @@ enum mt_tensor_kind {
 /* A view per matrix kind: of one block's weights, say; not given where the block has none. */
 union mt_weights {
     struct {
-#define MATRIX(id, unit, form, cols, when) mt_view id;
+#define MATRIX(id, unit, form, cols, block, when) mt_view id;
 #define TENSOR(matrix, id, name, rows, init, hf)
 #include "model/param.def"
 #undef MATRIX
@@ -35,6 +35,10 @@ union mt_weights {
 
 /* Fills a store with the units, matrices and tensors of a model, without optimizers or rows. */
 void mt_params_declare(struct mt_store *s, const struct mt_shape *m, double init_std);
+/* Before the store is laid out: how the `n` groups of shard.groups place and gather each parameter; the first that matches
+ * counts. A routed expert's tensors go by the name of expert 0. CONFIG: a pattern that matches nothing; a placement or a type
+ * that a parameter cannot have; tensors of one matrix that are to lie or travel differently. */
+MT_MUST_USE mt_status mt_params_place(struct mt_store *s, const mt_shard_group *groups, int64_t n, mt_err *e);
 /* Canonical name of a tensor, as in checkpoints; expert is its global id, ignored outside expert units. out: 96 bytes. */
 void mt_param_name(const struct mt_tensor *t, int64_t expert, char *out);
 /* The views that `view` gives of the matrices of a layer (-1: embedding and head). */

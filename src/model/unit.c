@@ -3,17 +3,14 @@
 
 #include "model/model.h"
 
-/* The two buckets of a unit, those that hold anything. */
-static int buckets_of(const struct mt_store *s, int unit, int out[2])
+static int buckets_of(const struct mt_store *s, int unit, int out[MT_UNIT_BUCKETS])
 {
-    int n = 0, both[2] = {s->unit[unit].dense_bucket, s->unit[unit].f32_bucket};
-    for (int i = 0; i < 2; i++)
-        if (s->bucket[both[i]].elements) out[n++] = both[i];
-    return n;
+    for (int i = 0; i < s->unit[unit].n_buckets; i++) out[i] = s->unit[unit].bucket + i;
+    return s->unit[unit].n_buckets;
 }
 static bool gathers(const struct mt_store *s, int unit)
 {
-    return s->bucket[s->unit[unit].dense_bucket].members > 1;
+    return s->bucket[s->unit[unit].bucket].members > 1;
 }
 static bool turns(const struct mt_store *s, int unit)
 {
@@ -58,7 +55,7 @@ void mt_unit_gather(struct mt_rank *r, int unit, enum mt_pass pass, mt_event aft
 {
     const struct mt_store *st = &r->m->store;
     struct mt_stream *s = &r->ctx->stream[MT_GATHER];
-    int b[2], n = gathered(st, unit, pass) ? buckets_of(st, unit, b) : 0;
+    int b[MT_UNIT_BUCKETS], n = gathered(st, unit, pass) ? buckets_of(st, unit, b) : 0;
     if (!moves(st, unit, pass)) return;
     mt_stream_throttle(s, after);
     mt_lease_fill(s, &r->weights[pass][unit]);
@@ -82,7 +79,7 @@ void mt_grads_open(struct mt_rank *r, int unit, mt_event after)
 {
     const struct mt_store *st = &r->m->store;
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
-    int b[2], n = buckets_of(st, unit, b);
+    int b[MT_UNIT_BUCKETS], n = buckets_of(st, unit, b);
     if (mt_grads_open_home(r, unit, after)) return;
     if (!n) return;
     mt_stream_throttle(s, after);
@@ -96,7 +93,7 @@ void mt_grads_reduce(struct mt_rank *r, int unit)
     const struct mt_store *st = &r->m->store;
     struct mt_stream *s = &r->ctx->stream[MT_REDUCE];
     struct mt_stream *out = s;
-    int b[2], n = buckets_of(st, unit, b);
+    int b[MT_UNIT_BUCKETS], n = buckets_of(st, unit, b);
     if (mt_grads_close_home(r, unit)) return;
     if (!n) return;
     mt_lease_filled(&r->ctx->stream[MT_COMPUTE], &r->grads[unit]);

@@ -3,7 +3,8 @@
  * Muon (K. Jordan et al., 2024): the momentum of each matrix is orthogonalised by Newton-Schulz iterations; each expert is a
  * matrix of its own. Matrices of one shape are batched over parameters and layers.
  *
- * Experts are owned whole, so they need no communication; nor does what a group of one has. A dense matrix that is cut over
+ * Experts are owned whole, so they need no communication; nor do dense matrices that are placed so, nor what a group
+ * of one has. A dense matrix that is cut over
  * the ranks of a replica has one owner among them: the rows of its momentum go there, and those of the result come back, in
  * the dtype of the iterations. These matrices are dealt with in windows, two in flight: momentum and collection of one and
  * results of another move on the reduce stream while the compute stream iterates on experts or on a third. In `gather` mode,
@@ -15,7 +16,8 @@
 #include "model/model.h"
 #include "shard/owners.h"
 
-/* Parts of a tensor that are whole here: experts of this rank's, as many as the busiest rank has. */
+/* Parts of a tensor that are whole where they are: experts of a rank, as many as the busiest rank has; or a dense matrix,
+ * which is its owner's. */
 struct mt_muon_piece {
     int tensor;
     int64_t first, n;

@@ -27,9 +27,21 @@ static bool experts(const struct mt_store *s, int t)
 {
     return s->unit[bucket_of(s, t)->unit].experts;
 }
+/* The member that has a dense matrix which is owned whole; -1: it is no such matrix. */
+static int owner_of(const struct mt_store *s, int t)
+{
+    return s->matrix[s->tensor[t].matrix].owner;
+}
+/* Where a matrix is: experts, and all of a group of one, are at home everywhere; others on their owner; others cut. */
+enum where { AT_HOME, OWNED, CUT };
+static enum where where(const struct mt_store *s, int t)
+{
+    if (experts(s, t) || bucket_of(s, t)->members == 1) return AT_HOME;
+    return owner_of(s, t) >= 0 ? OWNED : CUT;
+}
 static bool is_cut(const struct mt_store *s, int t)
 {
-    return !experts(s, t) && bucket_of(s, t)->members > 1;
+    return where(s, t) == CUT;
 }
 static bool same_shape(const struct mt_store *s, int a, int b)
 {
@@ -57,11 +69,11 @@ static int64_t capacity(const struct mt_muon *u, int t)
 static bool shape_seen(const struct mt_store *s, int t)
 {
     for (int i = 0; i < t; i++)
-        if (is_muon(s, i) && is_cut(s, i) == is_cut(s, t) && same_shape(s, i, t)) return true;
+        if (is_muon(s, i) && where(s, i) == where(s, t) && same_shape(s, i, t)) return true;
     return false;
 }
 
-/* ---- pieces that are whole here ---- */
+/* ---- what is whole here ---- */
 /* Parts of the tensor on the rank that has most: batches are planned alike on all ranks. */
 static int64_t most_parts(const struct mt_store *s, int t)
 {
@@ -90,7 +102,46 @@ static void batch_shape(struct mt_muon *u, int first)
     u->batch[u->n_batches++] =
         (struct mt_muon_batch){rows_of(s, first), cols_of(s, first), 0, u->n_pieces, 0};
     for (int t = first; t < s->n_tensors; t++)
-        if (is_muon(s, t) && !is_cut(s, t) && same_shape(s, t, first)) batch_tensor(u, t, capacity(u, first));
+        if (is_muon(s, t) && where(s, t) == AT_HOME && same_shape(s, t, first))
+            batch_tensor(u, t, capacity(u, first));
+}
+
+/* Owned matrices of one shape: in batch w are those that are their owner's w-th fill, and room for the fullest owner's. */
+static void batch_owned(struct mt_muon *u, int first, int64_t *owned)
+{
+    const struct mt_store *s = &u->m->store;
+    int64_t cap = capacity(u, first), done = 0, of_shape = 0;
+    for (int t = first; t < s->n_tensors; t++)
+        of_shape += is_muon(s, t) && where(s, t) == OWNED && same_shape(s, t, first);
+    for (int64_t w = 0; done < of_shape; w++) {
+        struct mt_muon_batch *b = &u->batch[u->n_batches++];
+        *b = (struct mt_muon_batch){rows_of(s, first), cols_of(s, first), 0, u->n_pieces, 0};
+        memset(owned, 0, (size_t)u->members * sizeof *owned);
+        for (int t = first; t < s->n_tensors; t++) {
+            if (!is_muon(s, t) || where(s, t) != OWNED || !same_shape(s, t, first)) continue;
+            int64_t k = owned[owner_of(s, t)]++;
+            if (k / cap != w) continue;
+            u->piece[u->n_pieces++] = (struct mt_muon_piece){t, 0, 1};
+            b->n_pieces++;
+            if (k % cap + 1 > b->n) b->n = k % cap + 1;
+        }
+        done += b->n_pieces;
+    }
+}
+
+static void plan_whole(struct mt_muon *u)
+{
+    const struct mt_store *s = &u->m->store;
+    int64_t *owned = calloc((size_t)u->members, sizeof *owned);
+    MT_ASSERT(owned);
+    for (int t = 0; t < s->n_tensors; t++) {
+        if (!is_muon(s, t) || is_cut(s, t) || shape_seen(s, t)) continue;
+        if (where(s, t) == OWNED)
+            batch_owned(u, t, owned);
+        else
+            batch_shape(u, t);
+    }
+    free(owned);
 }
 
 /* ---- dense matrices and their owners ---- */
@@ -112,8 +163,8 @@ static int rows_cut(struct mt_store *s, int t, mt_dtype dtype)
     return cut;
 }
 
-/* What every rank of the replica does for its experts. */
-static void load_experts(struct mt_muon *u, const int *rank, int64_t steps)
+/* What every rank of the replica does for its experts and the dense matrices that it has whole. */
+static void load_whole(struct mt_muon *u, const int *rank, int64_t steps)
 {
     const struct mt_store *s = &u->m->store;
     for (int t = 0; t < s->n_tensors; t++) {
@@ -121,6 +172,11 @@ static void load_experts(struct mt_muon *u, const int *rank, int64_t steps)
         const struct mt_bucket *b = bucket_of(s, t);
         struct mt_load one = cost_of(u, t, steps);
         for (int i = 0; i < u->members; i++) {
+            if (where(s, t) == OWNED) {
+                u->load[i].flops += i == owner_of(s, t) ? one.flops : 0;
+                u->load[i].bytes += i == owner_of(s, t) ? one.bytes : 0;
+                continue;
+            }
             int k = experts(s, t) ? mt_mesh_place(&s->mesh, MT_GROUP_SLOT, rank[i]).me : 0;
             int64_t parts = (b->edge[k + 1] - b->edge[k]) / b->elements;
             u->load[i].flops += (double)parts * one.flops;
@@ -129,7 +185,7 @@ static void load_experts(struct mt_muon *u, const int *rank, int64_t steps)
     }
 }
 
-/* Balanced over the whole model, on top of the experts. In gather mode everyone iterates on everything. */
+/* Balanced over the whole model, on top of what is whole somewhere. In gather mode everyone iterates on everything. */
 static void assign_owners(struct mt_muon *u, struct mt_muon_dense *d, int n, int64_t steps)
 {
     struct mt_load *item = calloc((size_t)n + 1, sizeof *item);
@@ -200,7 +256,7 @@ static void plan_dense(struct mt_muon *u, struct mt_store *s, const int *rank, c
     int64_t *owned = calloc((size_t)u->members, sizeof *owned);
     int n = 0;
     MT_ASSERT(owned);
-    load_experts(u, rank, c->muon_steps);
+    load_whole(u, rank, c->muon_steps);
     for (int t = 0; t < s->n_tensors; t++)
         if (is_muon(s, t) && is_cut(s, t))
             all[n++] = (struct mt_muon_dense){.tensor = t, .cut = rows_cut(s, t, u->dtype)};
@@ -270,9 +326,8 @@ mt_status mt_muon_init(struct mt_muon *u, struct mt_model *m, const mt_config *c
     struct mt_muon_dense *all = calloc(n, sizeof *all);
     int *rank = calloc((size_t)p.n, sizeof *rank);
     bool ok = allocate(u, n) && all && rank;
-    for (int t = 0; t < s->n_tensors && ok; t++)
-        if (is_muon(s, t) && !is_cut(s, t) && !shape_seen(s, t)) batch_shape(u, t);
     if (ok) {
+        plan_whole(u);
         mt_mesh_members(&s->mesh, MT_GROUP_SHARD, s->rank, rank);
         plan_dense(u, &m->store, rank, c, all);
         add_rows(u, g);
@@ -312,6 +367,14 @@ uint64_t mt_muon_hash(const struct mt_muon *u)
     return h;
 }
 
+static void print_owner(const struct mt_store *s, int t, int owner, const char *how, FILE *out)
+{
+    char name[96], cols[32] = "";
+    mt_param_name(&s->tensor[t], 0, name);
+    if (cols_of(s, t)) snprintf(cols, sizeof cols, ", %lld", (long long)cols_of(s, t));
+    fprintf(out, "rank %d owns %s [%lld%s]%s\n", owner, name, (long long)rows_of(s, t), cols, how);
+}
+
 void mt_muon_print(const struct mt_muon *u, FILE *out)
 {
     const struct mt_store *s = &u->m->store;
@@ -326,13 +389,9 @@ void mt_muon_print(const struct mt_muon *u, FILE *out)
     for (int k = 0; k < u->members; k++)
         fprintf(out, "%6d %14.3f %8.3f %12.2f\n", k, u->load[k].flops * 1e-9,
                 sum > 0 ? u->load[k].flops * u->members / sum : 0, (double)u->load[k].bytes / (1 << 20));
-    for (int i = 0; i < u->n_dense; i++) {
-        char name[96];
-        const struct mt_muon_dense *d = &u->dense[i];
-        mt_param_name(&s->tensor[d->tensor], 0, name);
-        if (d->owner >= 0)
-            fprintf(out, "rank %d owns %s [%lld, %lld]\n", d->owner, name, (long long)rows_of(s, d->tensor),
-                    (long long)cols_of(s, d->tensor));
-    }
+    for (int i = 0; i < u->n_dense; i++)
+        if (u->dense[i].owner >= 0) print_owner(s, u->dense[i].tensor, u->dense[i].owner, "", out);
+    for (int t = 0; t < s->n_tensors; t++)
+        if (owner_of(s, t) >= 0) print_owner(s, t, owner_of(s, t), ", placed there", out);
     fflush(out);
 }

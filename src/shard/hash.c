@@ -4,17 +4,17 @@
 
 static uint64_t hash_bucket(uint64_t h, const struct mt_bucket *b)
 {
-    const int64_t x[] = {b->unit,       b->n,         b->elements,   b->work_bytes, b->adamw,
-                         b->group,      b->members,   b->master_cut, b->work_cut,   b->piece,
-                         b->work_piece, b->grad_wire, b->fp8,        b->wire_bytes};
+    const int64_t x[] = {b->unit,    b->n,          b->elements, b->work_bytes, b->adamw,      b->group,
+                         b->members, b->master_cut, b->work_cut, b->piece,      b->work_piece, b->grad_wire,
+                         b->fp8,     b->wire_bytes, b->f32,      b->placement};
     h = mt_hash_ints(h, x, sizeof x / sizeof *x);
     if (b->edge) h = mt_hash_ints(h, b->edge, b->members + 1);
     return b->work_edge ? mt_hash_ints(h, b->work_edge, b->members + 1) : h;
 }
 static uint64_t hash_matrix(uint64_t h, const struct mt_matrix *m)
 {
-    const int64_t x[] = {m->unit, m->bucket, m->kind, m->layer,    m->form,
-                         m->rows, m->cols,   m->off,  m->work_off, m->wire_off};
+    const int64_t x[] = {m->unit, m->bucket, m->kind,     m->layer,    m->form, m->rows,
+                         m->cols, m->off,    m->work_off, m->wire_off, m->owner};
     return mt_hash_ints(h, x, sizeof x / sizeof *x);
 }
 static uint64_t hash_tensor(uint64_t h, const struct mt_tensor *t)

@@ -2,6 +2,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "shard/buckets.h"
+#include "shard/owners.h"
 #include "shard/strip.h"
 
 static int64_t width(const struct mt_matrix *m)
@@ -17,42 +19,57 @@ static int64_t work_bytes(const struct mt_store *s, const struct mt_matrix *m)
     return (m->rows * width(m) * mt_dtype_bytes(s->dtype) + a - 1) / a * a;
 }
 
-/* Blocks' matrices may travel as fp8; the embedding and the head, which the loss feels most, do not. */
-static bool as_fp8(const struct mt_store *s, int bucket)
+/* Matrices in the order in which they lie in their buckets: dealt ones by owner. */
+static int by_piece(const void *x, const void *y)
 {
-    const struct mt_unit *u = &s->unit[s->bucket[bucket].unit];
-    return bucket == u->dense_bucket &&
-           (u->experts ? s->formats.fp8_experts : s->formats.fp8_dense && u->layer >= 0);
+    const struct mt_matrix *a = *(struct mt_matrix *const *)x, *b = *(struct mt_matrix *const *)y;
+    return a->piece != b->piece ? a->piece - b->piece : (a > b) - (a < b);
+}
+
+static void offset(const struct mt_store *s, struct mt_matrix *m)
+{
+    struct mt_bucket *b = &s->bucket[m->bucket];
+    m->off = b->elements;
+    b->elements += m->rows * width(m);
+    if (m->form == MT_FORM_F32) return;
+    m->work_off = b->work_bytes;
+    b->work_bytes += work_bytes(s, m);
+    if (!b->fp8) return;
+    m->wire_off = b->wire_bytes;
+    b->wire_bytes += mt_fp8_form(s->target, s->dtype, m->rows, m->cols).bytes;
 }
 
 static void offsets(struct mt_store *s)
 {
-    for (int i = 0; i < s->n_buckets; i++) {
-        s->bucket[i].fp8 = as_fp8(s, i);
-        s->bucket[i].grad_wire = i == s->unit[s->bucket[i].unit].dense_bucket ? s->formats.reduce : MT_F32;
-    }
-    for (int i = 0; i < s->n_matrices; i++) {
-        struct mt_matrix *m = &s->matrix[i];
-        struct mt_bucket *b = &s->bucket[m->bucket];
-        m->off = b->elements;
-        b->elements += m->rows * width(m);
-        if (m->form == MT_FORM_F32) continue;
-        m->work_off = b->work_bytes;
-        b->work_bytes += work_bytes(s, m);
-        if (!b->fp8) continue;
-        MT_ASSERT(m->form == MT_FORM_PACKED);
-        m->wire_off = b->wire_bytes;
-        b->wire_bytes += mt_fp8_form(s->target, s->dtype, m->rows, m->cols).bytes;
-    }
+    struct mt_matrix **order = malloc(((size_t)s->n_matrices + 1) * sizeof *order);
+    MT_ASSERT(order);
+    for (int i = 0; i < s->n_matrices; i++) order[i] = &s->matrix[i];
+    qsort(order, (size_t)s->n_matrices, sizeof *order, by_piece);
+    for (int i = 0; i < s->n_matrices; i++) offset(s, order[i]);
+    free(order);
     for (int i = 0; i < s->n_tensors; i++)
         if (s->tensor[i].optimizer == MT_ADAMW) s->bucket[s->matrix[s->tensor[i].matrix].bucket].adamw = true;
 }
 
 /* ---- cuts ---- */
-/* An fp8 tile has one owner. */
+/* The least common multiple. */
+static int64_t multiple(int64_t a, int64_t b)
+{
+    int64_t x = a, y = b;
+    while (y) {
+        int64_t left = x % y;
+        x = y;
+        y = left;
+    }
+    return a / x * b;
+}
+/* Rows at whose multiples a matrix may be cut: a panel, a block and an fp8 tile each have one owner. */
 int64_t mt_store_step(const struct mt_store *s, const struct mt_matrix *m)
 {
-    return s->bucket[m->bucket].fp8 ? MT_FP8_TILE : m->form == MT_FORM_PACKED ? s->target->panel : 1;
+    const struct mt_bucket *b = &s->bucket[m->bucket];
+    int64_t step = m->form == MT_FORM_PACKED ? s->target->panel : 1;
+    if (b->fp8) step = multiple(step, MT_FP8_TILE);
+    return b->placement == MT_PLACED_BLOCK ? multiple(step, m->block) : step;
 }
 /* The cut of a dense bucket nearest below `want` elements: at a band, a panel, a row, or an element of a vector; also in bytes
  * of the working copy and of its fp8 form. */
@@ -79,12 +96,28 @@ static void cut_at(const struct mt_store *s, int bucket, int64_t want, int64_t *
     if (!b->work_bytes) *bytes = 4 * *elements;
 }
 
-/* First expert of piece k. Experts of a layer that the group does not divide make pieces of two sizes: rank k has in each
- * layer what rank k + 1 had in the one before, so over any number of layers the ranks' sums differ by one expert at most. */
+/* First expert of piece k: from layer to layer the larger pieces go round. */
 static int64_t expert_edge(const struct mt_store *s, const struct mt_bucket *b, int64_t k)
 {
-    int64_t turn = s->unit[b->unit].layer;
-    return (turn + k) * b->n / b->members - turn * b->n / b->members;
+    return mt_owners_turn(b->n, b->members, s->unit[b->unit].layer, k);
+}
+
+/* Where the matrices of each owner end. */
+static void cut_by_owner(const struct mt_store *s, int bucket)
+{
+    const struct mt_bucket *b = &s->bucket[bucket];
+    for (int i = 0; i < s->n_matrices; i++) {
+        const struct mt_matrix *m = &s->matrix[i];
+        if (m->bucket != bucket) continue;
+        b->edge[m->piece + 1] += m->rows * width(m);
+        b->work_edge[m->piece + 1] += b->work_bytes ? work_bytes(s, m) : 4 * m->rows * width(m);
+        if (b->fp8) b->wire_edge[m->piece + 1] += mt_fp8_form(s->target, s->dtype, m->rows, m->cols).bytes;
+    }
+    for (int k = 0; k < b->members; k++) {
+        b->edge[k + 1] += b->edge[k];
+        b->work_edge[k + 1] += b->work_edge[k];
+        b->wire_edge[k + 1] += b->wire_edge[k];
+    }
 }
 
 static int64_t largest(const int64_t *edge, int64_t n)
@@ -123,7 +156,8 @@ static void cut_bucket(struct mt_store *s, int i)
     b->work_edge = calloc((size_t)n + 1, sizeof *b->work_edge);
     b->wire_edge = calloc((size_t)n + 1, sizeof *b->wire_edge);
     MT_ASSERT(b->edge && b->work_edge && b->wire_edge);
-    for (int64_t k = 1; k <= n; k++) {
+    if (b->dealt) cut_by_owner(s, i);
+    for (int64_t k = 1; k <= n && !b->dealt; k++) {
         if (s->unit[b->unit].experts) {
             int64_t experts = expert_edge(s, b, k);
             b->edge[k] = experts * b->elements;
@@ -147,14 +181,18 @@ static void cut_bucket(struct mt_store *s, int i)
 }
 
 /* ---- rows ---- */
-static void bucket_name(const struct mt_store *s, int i, char name[24])
+enum { NAME = 32 };
+static void bucket_name(const struct mt_store *s, int i, char name[NAME])
 {
-    const struct mt_unit *u = &s->unit[s->bucket[i].unit];
-    snprintf(name, 24, "%s%s.%d",
+    static const char *const placement[] = {"", ".block", ".owned"};
+    const struct mt_bucket *b = &s->bucket[i];
+    const struct mt_unit *u = &s->unit[b->unit];
+    snprintf(name, NAME, "%s%s%s%s.%d",
              u->experts     ? "experts"
              : u->layer < 0 ? "unit"
                             : "layer",
-             i == u->f32_bucket ? ".f32" : "", u->layer < 0 ? s->bucket[i].unit : u->layer);
+             b->f32 ? ".f32" : "", u->experts ? "" : placement[b->placement], b->fp8 ? ".fp8" : "",
+             u->layer < 0 ? b->unit : u->layer);
 }
 
 /* Accumulators in host memory: where they are while pieces are added; a group of one adds the products themselves. */
@@ -166,28 +204,31 @@ static void offload_rows(struct mt_bucket *b, struct mt_ledger *g, const char *n
     else
         b->grad_row = mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_STAGING, 4 * b->piece, "grad.full.%s", name);
 }
+const struct mt_state_row mt_state_rows[MT_N_STATES] = {
+    {"master", MT_ROW_MASTER}, {"grad", MT_ROW_GRAD}, {"m", MT_ROW_MOMENT}, {"v", MT_ROW_MOMENT}};
 
 static void state_rows(struct mt_store *s, int i, struct mt_ledger *g, bool inference)
 {
-    static const char *const what[] = {"master", "grad", "m", "v"};
-    static const enum mt_row_class class_of[] = {MT_ROW_MASTER, MT_ROW_GRAD, MT_ROW_MOMENT, MT_ROW_MOMENT};
     struct mt_bucket *b = &s->bucket[i];
-    char name[24];
+    char name[NAME];
     bucket_name(s, i, name);
     for (int w = 0; w < MT_N_STATES; w++) {
         bool keep = (!inference || w == MT_STATE_MASTER) && (w != MT_STATE_V || b->adamw);
         b->host[w] = keep && b->work_bytes && s->offload.host[w];
-        b->row[w] = keep ? mt_row_add(g, b->host[w] ? MT_HOST_ARENA : MT_DEVICE_ARENA, class_of[w],
-                                      4 * b->piece, "%s.%s", what[w], name)
+        if (b->dealt) continue; /* in a row that dealt buckets share */
+        b->row[w] = keep ? mt_row_add(g, b->host[w] ? MT_HOST_ARENA : MT_DEVICE_ARENA,
+                                      mt_state_rows[w].row_class, 4 * b->piece, "%s.%s", mt_state_rows[w].name,
+                                      name)
                          : -1;
     }
     offload_rows(b, g, name);
-    /* Of the working copy and its fp8 form one is kept from step to step: what operations read, or what the others gather. */
+    /* Of the working copy and its fp8 form one is kept from step to step: what operations read, or what the others gather; of
+     * dealt buckets in a row that they share. The other one is made strip by strip where the masters come that way. */
     bool shard = b->members > 1, whole = !b->host[MT_STATE_MASTER];
-    if (b->work_bytes && (whole || !b->fp8 || !shard))
+    if (b->work_bytes && (b->fp8 ? whole || !shard : !b->dealt))
         b->work_row = mt_row_add(g, MT_DEVICE_ARENA, b->fp8 && shard ? MT_ROW_OPTIM : MT_ROW_WEIGHT,
                                  b->work_piece, "work.%s", name);
-    if (b->fp8 && (whole || shard))
+    if (b->fp8 && !b->dealt && (whole || shard))
         b->wire_row = mt_row_add(g, MT_DEVICE_ARENA, shard ? MT_ROW_WEIGHT : MT_ROW_OPTIM, b->wire_piece,
                                  "fp8.%s", name);
 }
@@ -195,7 +236,7 @@ static void state_rows(struct mt_store *s, int i, struct mt_ledger *g, bool infe
 static void collective_rows(struct mt_store *s, int i, struct mt_ledger *g, bool inference)
 {
     struct mt_bucket *b = &s->bucket[i];
-    char name[24];
+    char name[NAME];
     int64_t bytes = b->work_bytes ? b->n * b->work_bytes : 4 * b->n * b->elements;
     bucket_name(s, i, name);
     b->full_row[MT_FORWARD] = mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_GATHERED, bytes, "full.f.%s", name);
@@ -218,17 +259,15 @@ static void collective_rows(struct mt_store *s, int i, struct mt_ledger *g, bool
 
 void mt_store_layout(struct mt_store *s, struct mt_ledger *g, bool inference)
 {
+    mt_store_form_buckets(s);
     offsets(s);
     if (inference) s->offload = (struct mt_offload){0};
     for (int i = 0; i < s->n_buckets; i++) {
-        if (!s->bucket[i].elements) {
-            for (int w = 0; w < MT_N_STATES; w++) s->bucket[i].row[w] = -1;
-            continue;
-        }
         cut_bucket(s, i);
         state_rows(s, i, g, inference);
         if (s->bucket[i].members > 1) collective_rows(s, i, g, inference);
     }
+    mt_store_shared_rows(s, g, inference);
     for (int i = 0; i < s->n_matrices && !inference; i++) {
         struct mt_matrix *m = &s->matrix[i];
         if (m->form == MT_FORM_PACKED && !s->target->one_form)

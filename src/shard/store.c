@@ -39,51 +39,30 @@ static void *grown(void *p, int n, int *cap, size_t size)
     return p;
 }
 
-static void add_bucket(struct mt_store *s, int64_t n_experts)
-{
-    enum mt_group_id group = n_experts ? MT_GROUP_SLOT : MT_GROUP_SHARD;
-    struct mt_place p = mt_mesh_place(&s->mesh, group, s->rank);
-    s->bucket = grown(s->bucket, s->n_buckets, &s->cap_buckets, sizeof *s->bucket);
-    s->bucket[s->n_buckets++] = (struct mt_bucket){.unit = s->n_units,
-                                                   .n = n_experts ? n_experts : 1,
-                                                   .group = group,
-                                                   .members = p.n,
-                                                   .me = p.me,
-                                                   .master_cut = -1,
-                                                   .work_cut = -1,
-                                                   .work_row = -1,
-                                                   .full_row = {-1, -1},
-                                                   .grad_row = -1,
-                                                   .staging_row = -1,
-                                                   .grad_cut = -1,
-                                                   .acc_row = -1,
-                                                   .grad_wire_row = -1,
-                                                   .wire_cut = -1,
-                                                   .wire_row = -1,
-                                                   .wire_full_row = -1};
-}
-
 int mt_store_add_unit(struct mt_store *s, int layer, int64_t n_experts)
 {
     s->unit = grown(s->unit, s->n_units, &s->cap_units, sizeof *s->unit);
-    s->unit[s->n_units] = (struct mt_unit){layer, n_experts > 0, false, s->n_buckets, s->n_buckets + 1};
-    add_bucket(s, n_experts);
-    add_bucket(s, n_experts);
+    s->unit[s->n_units] = (struct mt_unit){.layer = layer, .experts = n_experts > 0, .n_experts = n_experts};
     return s->n_units++;
 }
 
-int mt_store_add_matrix(struct mt_store *s, int kind, int layer, enum mt_form form, int64_t cols)
+int mt_store_add_matrix(struct mt_store *s, int kind, int layer, enum mt_form form, int64_t cols,
+                        int64_t block)
 {
     int u = s->n_units - 1;
     s->matrix = grown(s->matrix, s->n_matrices, &s->cap_matrices, sizeof *s->matrix);
     s->matrix[s->n_matrices] =
         (struct mt_matrix){.unit = u,
+                           .bucket = -1,
                            .kind = kind,
                            .layer = layer,
                            .form = form,
                            .cols = cols,
-                           .turned_row = -1,
-                           .bucket = form == MT_FORM_F32 ? s->unit[u].f32_bucket : s->unit[u].dense_bucket};
+                           .block = block,
+                           .placement = s->unit[u].experts ? MT_PLACED_OWNED : MT_PLACED_FLAT,
+                           .owner = -1,
+                           .piece = -1,
+                           .turned_row = -1};
     return s->n_matrices++;
 }
 
@@ -130,7 +109,7 @@ int64_t mt_store_expert(const struct mt_store *s, int64_t part)
 {
     int64_t n = 1;
     for (int i = 0; i < s->n_units; i++)
-        if (s->unit[i].experts) n = s->bucket[s->unit[i].dense_bucket].n;
+        if (s->unit[i].experts) n = s->unit[i].n_experts;
     return mt_mesh_place(&s->mesh, MT_GROUP_EP, s->rank).me * n + part;
 }
 
@@ -217,7 +196,7 @@ static mt_view local_state(const struct mt_store *s, const struct mt_matrix *m, 
 {
     const struct mt_bucket *b = &s->bucket[m->bucket];
     if (!l.parts || b->row[what] < 0) return MT_NONE;
-    int64_t off = l.part0 * b->elements + m->off + (row0 + l.row0) * width(m) - b->edge[b->me];
+    int64_t off = l.part0 * b->elements + m->off + (row0 + l.row0) * width(m) - b->edge[b->me] + b->at;
     return mt_view_stack(mt_view_of(b->row[what], MT_F32, 4 * off, l.rows, width(m), 0), l.parts,
                          4 * b->elements);
 }
@@ -239,7 +218,8 @@ bool mt_store_local_work(const struct mt_store *s, int matrix, mt_view *master, 
                             ? m->cols * mt_dtype_bytes(s->dtype)
                             : mt_packed_bytes(s->target, s->dtype, MT_PACKED_NT, s->target->panel, m->cols) /
                                   s->target->panel;
-    int64_t off = l.part0 * b->work_bytes + m->work_off + l.row0 * row_bytes - b->work_edge[b->me];
+    int64_t off = l.part0 * b->work_bytes + m->work_off + l.row0 * row_bytes - b->work_edge[b->me] +
+                  b->work_at;
     *work = m->form == MT_FORM_ROWS
                 ? mt_view_of(b->work_row, s->dtype, off, l.rows, m->cols, 0)
                 : mt_packed_view(s->target, b->work_row, s->dtype, MT_PACKED_NT, off, l.rows, m->cols);
@@ -274,7 +254,8 @@ mt_view mt_store_local_wire(const struct mt_store *s, int matrix)
     MT_ASSERT(l.row0 % MT_FP8_TILE == 0);
     int64_t off = l.part0 * b->wire_bytes + m->wire_off +
                   l.row0 / MT_FP8_TILE * mt_fp8_form(s->target, s->dtype, m->rows, m->cols).band_bytes;
-    return wire_view(s, m, b->wire_row, off - b->wire_edge[b->me], l.parts, wire_bytes(s, l.rows, m->cols));
+    return wire_view(s, m, b->wire_row, off - b->wire_edge[b->me] + b->wire_at, l.parts,
+                     wire_bytes(s, l.rows, m->cols));
 }
 mt_view mt_store_wire(const struct mt_store *s, int matrix)
 {
@@ -294,7 +275,7 @@ mt_view mt_store_passing(const struct mt_store *s, int bucket)
 mt_view mt_store_wire_piece(const struct mt_store *s, int bucket)
 {
     const struct mt_bucket *b = &s->bucket[bucket];
-    return mt_view_of(b->wire_row, MT_U8, 0, b->wire_edge[b->me + 1] - b->wire_edge[b->me], 0, 0);
+    return mt_view_of(b->wire_row, MT_U8, b->wire_at, b->wire_edge[b->me + 1] - b->wire_edge[b->me], 0, 0);
 }
 mt_view mt_store_wire_full(const struct mt_store *s, int bucket)
 {
@@ -310,18 +291,18 @@ mt_view mt_store_grad_wire(const struct mt_store *s, int bucket)
 mt_view mt_store_piece(const struct mt_store *s, int bucket, enum mt_state what)
 {
     const struct mt_bucket *b = &s->bucket[bucket];
-    int64_t n = b->edge ? b->edge[b->me + 1] - b->edge[b->me] : 0;
-    return n && b->row[what] >= 0 ? mt_view_of(b->row[what], MT_F32, 0, n, 0, 0) : MT_NONE;
+    int64_t n = b->edge[b->me + 1] - b->edge[b->me];
+    return n && b->row[what] >= 0 ? mt_view_of(b->row[what], MT_F32, 4 * b->at, n, 0, 0) : MT_NONE;
 }
 mt_view mt_store_piece_bytes(const struct mt_store *s, int bucket, enum mt_state what)
 {
     const struct mt_bucket *b = &s->bucket[bucket];
-    return mt_view_of(b->row[what], MT_U8, 0, 4 * (b->edge[b->me + 1] - b->edge[b->me]), 0, 0);
+    return mt_view_of(b->row[what], MT_U8, 4 * b->at, 4 * (b->edge[b->me + 1] - b->edge[b->me]), 0, 0);
 }
 mt_view mt_store_work_piece(const struct mt_store *s, int bucket)
 {
     const struct mt_bucket *b = &s->bucket[bucket];
-    return mt_view_of(b->work_row, MT_U8, 0, b->work_edge[b->me + 1] - b->work_edge[b->me], 0, 0);
+    return mt_view_of(b->work_row, MT_U8, b->work_at, b->work_edge[b->me + 1] - b->work_edge[b->me], 0, 0);
 }
 mt_view mt_store_full(const struct mt_store *s, int bucket, enum mt_pass pass)
 {

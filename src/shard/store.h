@@ -9,9 +9,12 @@
  * copy is in the device's format, whose panels of 32 outputs are contiguous in both, so that a shard cut at panels is
  * one range of each. Experts of a layer lie one after another, each with all its matrices: whole experts are owned.
  *
- * A bucket is cut over its group: dense ones flat, at panels, rows or elements, over the ranks of a replica; experts at whole
- * experts over the ranks of their slot, and where those do not divide, the larger pieces go round from layer to layer. A
- * group of one has no gathered copy: operations read the shard itself.
+ * A bucket is cut over its group. Experts: at whole experts over the ranks of their slot, and where those do not divide, the
+ * larger pieces go round from layer to layer. Dense matrices, over the ranks of a replica: flat, at panels, rows or elements;
+ * or in blocks, which are attention heads or tiles of 128 rows; or owned, each whole on one rank, in the order of their
+ * owners. Owners are balanced over the whole model, so a rank has something of few of these buckets: they share rows, and a
+ * rank's pieces of all of them lie one behind the other. A group of one has no gathered copy: operations read the
+ * shard itself.
  *
  * What travels may be narrower. Gradients of a bucket with a working copy may be cast to bf16 before they are scattered. A
  * bucket of packed matrices may be gathered as fp8 (device/fp8_form.h): this rank's piece is then kept in that form, made from
@@ -29,6 +32,10 @@
 
 /* How an operation reads a matrix: in the device's packed format; row-major in the working dtype; the f32 master. */
 enum mt_form { MT_FORM_PACKED, MT_FORM_ROWS, MT_FORM_F32 };
+/* How a matrix is cut over its group (see above). Experts are owned. */
+enum mt_placement { MT_PLACED_FLAT, MT_PLACED_BLOCK, MT_PLACED_OWNED };
+/* How it is gathered: as mt_formats says; its working copy as it is; as fp8. */
+enum mt_gathered { MT_GATHERED_AS_ALL, MT_GATHERED_WORK, MT_GATHERED_FP8 };
 enum mt_state { MT_STATE_MASTER, MT_STATE_GRAD, MT_STATE_M, MT_STATE_V, MT_N_STATES };
 enum mt_pass { MT_FORWARD, MT_BACKWARD, MT_N_PASSES };
 
@@ -51,7 +58,10 @@ struct mt_bucket {
     int64_t n;          /* experts stacked in it, of this rank's slot; 1 for dense buckets */
     int64_t elements;   /* of one stacked part; the bucket holds n times as many */
     int64_t work_bytes; /* of one part; 0: the masters are the working copy */
+    bool f32;           /* of matrices of that form; the others have a working copy */
     bool adamw;         /* some tensor of it has a second moment */
+    enum mt_placement placement;
+    bool dealt; /* dense and owned, by more than one: pieces of any size, in rows that such buckets share */
     enum mt_group_id group;
     int members, me;
     int64_t *edge;             /* [members + 1] elements: where the bucket is cut; owned */
@@ -61,6 +71,7 @@ struct mt_bucket {
     bool host[MT_N_STATES];    /* in host memory */
     int32_t row[MT_N_STATES], work_row;
     int32_t acc_row; /* gradients in host memory: this rank's accumulators, while pieces are added; -1 */
+    int64_t at, work_at, wire_at; /* where this rank's piece begins in these rows: elements, bytes, bytes */
     int32_t full_row[MT_N_PASSES], grad_row,
         staging_row;    /* gathered weights, whole gradients, pieces to be summed; -1 */
     mt_dtype grad_wire; /* of what is scattered; not f32: through grad_wire_row, cut by grad_cut */
@@ -78,6 +89,10 @@ struct mt_matrix {
     int layer;
     enum mt_form form;
     int64_t rows, cols; /* cols 0: a vector */
+    int64_t block;      /* rows that stay together in blocks */
+    enum mt_placement placement;
+    enum mt_gathered gather;
+    int owner, piece; /* of a dealt bucket's: the member that has it, and that member's piece; -1 */
     int64_t off, work_off,
         wire_off; /* within one part: elements of the masters, bytes of the working copy, of its fp8 form */
     int32_t
@@ -93,9 +108,12 @@ struct mt_tensor {
 };
 struct mt_unit {
     int layer;
-    bool experts, kept; /* kept: what forward gathered serves backward too */
-    int dense_bucket, f32_bucket;
+    bool experts, kept;    /* kept: what forward gathered serves backward too */
+    int64_t n_experts;     /* of this rank's slot; 0: dense */
+    int bucket, n_buckets; /* the first of them, and how many; from mt_store_layout */
 };
+/* A unit's buckets, at most: of each placement those in f32, in the working form and in fp8. */
+enum { MT_UNIT_BUCKETS = 9 };
 struct mt_store {
     mt_dtype dtype; /* of working copies */
     struct mt_formats
@@ -111,22 +129,24 @@ struct mt_store {
     struct mt_matrix *matrix;
     struct mt_tensor *tensor;
     struct mt_cut *cut; /* for mt_ctx.cut */
-    int n_units, n_buckets, n_matrices, n_tensors, n_cuts, cap_units, cap_buckets, cap_matrices, cap_tensors,
-        cap_cuts;
+    int n_units, n_buckets, n_matrices, n_tensors, n_cuts, cap_units, cap_matrices, cap_tensors, cap_cuts;
 };
 void mt_store_init(struct mt_store *s, mt_dtype dtype, const struct mt_target *t, const struct mt_mesh *mesh,
                    int rank);
 void mt_store_release(struct mt_store *s);
 
-/* Build-up, in order: a unit, its matrices, each matrix's tensors (rows add up). n_experts: of a slot; 0 for a dense unit. */
+/* Build-up, in order: a unit, its matrices, each matrix's tensors (rows add up). n_experts: of a slot; 0 for a dense unit.
+ * block: rows that placement in blocks keeps together. A matrix is flat, gathered as mt_formats says, unless its fields are set
+ * otherwise before mt_store_layout; experts are owned. */
 int mt_store_add_unit(struct mt_store *s, int layer, int64_t n_experts);
-int mt_store_add_matrix(struct mt_store *s, int kind, int layer, enum mt_form form, int64_t cols);
+int mt_store_add_matrix(struct mt_store *s, int kind, int layer, enum mt_form form, int64_t cols,
+                        int64_t block);
 int mt_store_add_tensor(struct mt_store *s, int kind, int layer, int64_t rows, double init_std);
 /* A cut of n pieces for gather_cut and its like; at[n + 1], bytes, is copied. Returns its index. */
 int mt_store_add_cut(struct mt_store *s, int64_t n, const int64_t *at);
 /* Where the same pieces begin if padding is not counted, in bytes [n + 1], copied: for the byte ledger. Without it all counts. */
 void mt_store_cut_content(struct mt_store *s, int cut, const int64_t *content);
-/* After the last tensor and the assignment of optimizers: offsets, cuts, and the rows in the ledger. Rows are
+/* After the last tensor and the assignment of optimizers: buckets, owners, offsets, cuts, and the rows in the ledger. Rows are
  * sized for the largest piece, so the ledger is the same on all ranks. `inference`: only what a forward pass reads. */
 void mt_store_layout(struct mt_store *s, struct mt_ledger *g, bool inference);
 

@@ -95,7 +95,7 @@ mt_view mt_strip_home(const struct mt_store *s, const struct mt_strip *p, enum m
     const struct mt_bucket *b = bucket_of(s, p->tensor);
     int64_t row = own ? p->own0 : p->row0, w = width(m);
     if (!p->rows || b->row[what] < 0) return MT_NONE;
-    int64_t off = p->part * b->elements + m->off + row * w - b->edge[b->me];
+    int64_t off = b->at + p->part * b->elements + m->off + row * w - b->edge[b->me];
     return mt_view_of(b->row[what], MT_F32, 4 * off, own ? p->own : p->rows, w, 0);
 }
 
@@ -107,7 +107,8 @@ mt_view mt_strip_work(const struct mt_store *s, const struct mt_strip *p, int32_
                             ? m->cols * mt_dtype_bytes(s->dtype)
                             : mt_packed_bytes(s->target, s->dtype, MT_PACKED_NT, s->target->panel, m->cols) /
                                   s->target->panel;
-    int64_t off = p->part * b->work_bytes + m->work_off + p->row0 * row_bytes - b->work_edge[b->me];
+    int64_t off =
+        b->work_at + p->part * b->work_bytes + m->work_off + p->row0 * row_bytes - b->work_edge[b->me];
     int32_t row = b->work_row < 0 ? lane : b->work_row;
     if (b->work_row < 0) off = 0;
     return m->form == MT_FORM_ROWS
@@ -123,7 +124,7 @@ mt_view mt_strip_wire(const struct mt_store *s, const struct mt_strip *p, int32_
     if (b->wire_row < 0) return mt_view_of(lane, MT_U8, 0, bytes, 0, 0);
     int64_t band = mt_fp8_form(s->target, s->dtype, m->rows, m->cols).band_bytes;
     return mt_view_of(b->wire_row, MT_U8,
-                      p->part * b->wire_bytes + m->wire_off + p->row0 / MT_FP8_TILE * band -
+                      b->wire_at + p->part * b->wire_bytes + m->wire_off + p->row0 / MT_FP8_TILE * band -
                           b->wire_edge[b->me],
                       bytes, 0, 0);
 }

@@ -145,6 +145,8 @@ static struct mt_model_options model_options(const struct mt_session *s, int ran
                     .fp8_experts = c->wire_gather_experts == MT_GATHER_FP8,
                     .fp8_dense = c->wire_gather_dense == MT_GATHER_FP8},
         .offload = offload_of(c),
+        .groups = c->shard_groups,
+        .n_groups = c->shard_groups_count,
         .offloaded = s->inference ? 0 : llround(c->offload_activations_fraction * (double)c->model_layers),
         .offload_prefetch = c->offload_activations_prefetch,
         .keeps = s->inference ? 0 : keeps_of(c),

@@ -1,4 +1,5 @@
-/* The optimizer's update on 4 fake ranks: dense matrices exchanged with their owners, against gathered by everyone. */
+/* The optimizer's update on 4 fake ranks: dense matrices exchanged with their owners, or placed there, against gathered by
+ * everyone. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,7 +46,7 @@ struct mode {
     double seconds[REPEATS];
     int64_t bytes;
 };
-static mt_status open_mode(struct mode *m, const char *dense, mt_err *e)
+static mt_status open_mode(struct mode *m, const char *option, mt_err *e)
 {
     static const char *const shape[] = {
         "model.dim=384",        "model.layers=6",        "model.heads=6",   "model.kv_heads=2",
@@ -53,11 +54,10 @@ static mt_status open_mode(struct mode *m, const char *dense, mt_err *e)
         "model.shared_ffn=256", "model.first_dense=0",   "model.vocab=512", "train.seq_len=32",
         "train.global_batch=4", "muon.batch_bytes=1MiB",
     };
-    char text[32], *arg[32];
+    char *arg[32];
     int n = (int)(sizeof shape / sizeof *shape);
     for (int i = 0; i < n; i++) arg[i] = (char *)(uintptr_t)shape[i];
-    snprintf(text, sizeof text, "muon.dense=%s", dense);
-    arg[n++] = text;
+    arg[n++] = (char *)(uintptr_t)option;
     MT_TRY(mt_config_load(&m->cfg, NULL, n, arg, e));
     MT_TRY(mt_session_open(&m->s, &m->cfg, RANKS, false, e));
     m->bytes = update_received(&m->s);
@@ -79,39 +79,50 @@ static void print_spread(const char *what, const double *x, const char *unit, do
            y[REPEATS - 1] * factor);
 }
 
-static mt_status run(struct mode *gather, struct mode *exchange, mt_err *e)
+static void print_against(const char *name, const struct mode *m, const struct mode *gather)
 {
-    struct mode *both[] = {gather, exchange};
     double ratio[REPEATS];
-    MT_TRY(open_mode(gather, "gather", e));
-    MT_TRY(open_mode(exchange, "exchange", e));
-    for (int i = -WARM_UP; i < REPEATS; i++)
-        for (int k = 0; k < 2; k++) { /* in turns: what disturbs the machine disturbs both */
-            double t0 = now();
-            MT_TRY(mt_session_run(&both[k]->s, update, e));
-            if (i >= 0) both[k]->seconds[i] = now() - t0;
-        }
-    for (int i = 0; i < REPEATS; i++) ratio[i] = exchange->seconds[i] / gather->seconds[i];
-    printf("Muon update on %d ranks, %d dense matrices, median of %d (smallest to largest)\n", RANKS,
-           exchange->s.rank[0].optim.muon.n_dense, REPEATS);
-    print_spread("gather, every rank iterates", gather->seconds, "ms", 1e3);
-    print_spread("exchange, owners iterate", exchange->seconds, "ms", 1e3);
-    print_spread("time, exchange / gather", ratio, "", 1);
+    char text[48];
+    for (int i = 0; i < REPEATS; i++) ratio[i] = m->seconds[i] / gather->seconds[i];
+    snprintf(text, sizeof text, "time, %s / gather", name);
+    print_spread(text, ratio, "", 1);
     printf("%-34s %9.3f     (%.2f MiB / %.2f MiB)\n", "bytes on the wire, the same ratio",
-           (double)exchange->bytes / (double)gather->bytes, (double)exchange->bytes / (1 << 20),
+           (double)m->bytes / (double)gather->bytes, (double)m->bytes / (1 << 20),
            (double)gather->bytes / (1 << 20));
     printf("%-34s %9.3f     busiest rank over the mean\n", "balance of the owners",
-           mt_owners_imbalance(exchange->s.rank[0].optim.muon.load, RANKS));
+           mt_owners_imbalance(m->s.rank[0].optim.muon.load, RANKS));
+}
+
+enum { GATHER, EXCHANGE, OWNED, MODES };
+static mt_status run(struct mode *m, mt_err *e)
+{
+    static const char *const option[MODES] = {"muon.dense=gather", "muon.dense=exchange",
+                                              "shard.groups=[{match: 'layers.*.attn.*.weight', placement: "
+                                              "owned}, {match: '*.shared.*', placement: owned}]"};
+    for (int k = 0; k < MODES; k++) MT_TRY(open_mode(&m[k], option[k], e));
+    for (int i = -WARM_UP; i < REPEATS; i++)
+        for (int k = 0; k < MODES; k++) { /* in turns: what disturbs the machine disturbs all */
+            double t0 = now();
+            MT_TRY(mt_session_run(&m[k].s, update, e));
+            if (i >= 0) m[k].seconds[i] = now() - t0;
+        }
+    printf("Muon update on %d ranks, %d dense matrices, median of %d (smallest to largest)\n", RANKS,
+           m[EXCHANGE].s.rank[0].optim.muon.n_dense, REPEATS);
+    print_spread("gather, every rank iterates", m[GATHER].seconds, "ms", 1e3);
+    print_spread("exchange, owners iterate", m[EXCHANGE].seconds, "ms", 1e3);
+    print_spread("owned, placed where iterated on", m[OWNED].seconds, "ms", 1e3);
+    print_against("exchange", &m[EXCHANGE], &m[GATHER]);
+    print_against("owned", &m[OWNED], &m[GATHER]);
     return MT_OK;
 }
 
 int main(void)
 {
-    struct mode *m = calloc(2, sizeof *m);
+    struct mode *m = calloc(MODES, sizeof *m);
     mt_err e = {0};
-    mt_status st = m ? run(&m[0], &m[1], &e) : MT_IO;
+    mt_status st = m ? run(m, &e) : MT_IO;
     if (st != MT_OK) fprintf(stderr, "bench_muon: %s\n", e.msg);
-    for (int k = 0; m && k < 2; k++) mt_session_close(&m[k].s);
+    for (int k = 0; m && k < MODES; k++) mt_session_close(&m[k].s);
     free(m);
     return st;
 }

@@ -1,5 +1,6 @@
 /* What is written of a configuration: the dump, the hash, the comparison on resume, the documentation. */
 #include "cmd/cmd.h"
+#include "config/group.h"
 #include "config/table.h"
 #include "helper.h"
 
@@ -21,7 +22,11 @@ static const char *const changed =
     "77,\n"
     "  log_interval: 3, eval_interval: 0, eval_batches: 5, micro_order: layer, trace: {steps: [3, 4], ranks: "
     "2}}\n"
-    "shard: {prefetch: 3, prefetch_memory: 2GiB, keep_last: 2, grads: 1}\n"
+    "shard: {prefetch: 3, prefetch_memory: 2GiB, keep_last: 2, grads: 1, groups: [{match: '*.mlp.*', "
+    "placement: owned, "
+    "gather: "
+    "fp8},\n"
+    "  {match: embed.weight, placement: block, optional: true}]}\n"
     "optim: {lr: 0.1, warmup_steps: 9, decay_ratio: 0.3, decay: cosine, min_lr_ratio: 0.05, clip: 0.5,\n"
     "  weight_decay: 0.01, compute: host, groups: [{match: '\"x\\y*\"', optimizer: adamw, weight_decay: "
     "0.3}, {match: '*', "
@@ -53,7 +58,8 @@ TEST(the_changed_text_changes_everything)
     for (int i = 0; i < MT_OPTION_COUNT; i++) {
         const mt_option *o = &mt_options[i];
         CHECK_INT(b.origin[i].from, MT_FROM_FILE);
-        if (o->type == MT_VALUE_GROUPS) continue;
+        if (o->list) CHECK(mt_groups_count(&a, o) != mt_groups_count(&b, o));
+        if (o->list) continue;
         if (!CHECK(strcmp(mt_value_text(o, &a, before), mt_value_text(o, &b, after)) != 0))
             printf("  %s\n", o->key);
     }
@@ -63,11 +69,14 @@ static void check_same_values(const mt_config *x, const mt_config *y)
 {
     char before[MT_VALUE_TEXT], after[MT_VALUE_TEXT];
     for (int i = 0; i < MT_OPTION_COUNT; i++) {
-        if (mt_options[i].type == MT_VALUE_GROUPS) continue;
-        CHECK_STR(mt_value_text(&mt_options[i], y, after), mt_value_text(&mt_options[i], x, before));
+        const mt_option *o = &mt_options[i];
+        if (o->list) {
+            CHECK_INT(mt_groups_count(y, o), mt_groups_count(x, o));
+            CHECK(!memcmp(mt_groups_entry(y, o, 0), mt_groups_entry(x, o, 0), o->size));
+        } else {
+            CHECK_STR(mt_value_text(o, y, after), mt_value_text(o, x, before));
+        }
     }
-    CHECK(x->optim_groups_count == y->optim_groups_count);
-    CHECK(!memcmp(x->optim_groups, y->optim_groups, sizeof x->optim_groups));
 }
 
 /* dump, load, dump: the same values, and from then on the same text. */
@@ -102,6 +111,13 @@ TEST(dump_names_origins)
     CHECK(strstr(text, "  buffer_factor: 0.7                   # t.yaml:5\n") != NULL);
     CHECK(strstr(text, "    - {match: \"\\\"x\\\\y*\\\"\", optimizer: adamw, lr_scale: 1, weight_decay: 0.3, "
                        "optional: false}\n") != NULL);
+    CHECK(strstr(text,
+                 "  groups:                              # t.yaml:10\n    - {match: \"*.mlp.*\", placement: "
+                 "owned, gather: fp8, optional: false}\n") != NULL);
+    free(text);
+    mt_config_defaults(&a);
+    text = dump(&a);
+    CHECK(strstr(text, "  groups: []                           # default\n") != NULL);
     free(text);
 }
 
@@ -125,8 +141,10 @@ TEST(hash_covers_what_all_ranks_share)
     for (int i = 0; i < MT_OPTION_COUNT; i++) {
         const mt_option *o = &mt_options[i];
         mt_config_defaults(&a);
-        if (o->type == MT_VALUE_GROUPS)
+        if (o->list == &mt_list_optim_group)
             a.optim_groups[1].lr_scale = 0.5;
+        else if (o->list)
+            a.shard_groups_count = 1;
         else
             memcpy((char *)&a + o->offset, (char *)&b + o->offset, o->size);
         if (!CHECK((mt_config_hash(&a) != defaults) == o->same)) printf("  %s\n", o->key);
@@ -150,8 +168,10 @@ TEST(resume_refuses_what_is_fixed)
         const mt_option *o = &mt_options[i];
         mt_config_defaults(&a);
         b = a;
-        if (o->type == MT_VALUE_GROUPS)
+        if (o->list == &mt_list_optim_group)
             b.optim_groups_count--;
+        else if (o->list)
+            b.shard_groups_count++;
         else
             memcpy((char *)&b + o->offset, (char *)&other + o->offset, o->size);
         const char *message = resume();
@@ -209,6 +229,12 @@ TEST(documentation_names_every_option)
     }
     char *text = document(false, "moe.", &n);
     CHECK_INT(n, 1);
+    free(text);
+    text = document(false, "shard.groups", &n);
+    CHECK_INT(n, 1);
+    CHECK(strstr(text, "An entry of shard.groups\n") && !strstr(text, "An entry of optim.groups"));
+    free(text);
+    text = document(false, "moe.", &n);
     CHECK_STR(text, "moe.buffer_factor        FLOAT   1.25  of (0, 1024]\n"
                     "    Rows of the receive buffer of an expert exchange, over the rows of a balanced load. "
                     "What is past\n"

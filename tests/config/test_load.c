@@ -102,6 +102,20 @@ static const struct {
      "t.yaml:3:15: optim.groups: match: expected one value, got a list"},
     {"optim:\n  groups:\n    - {match: x, optimizer: muon, weight_decay: -0.5}\n",
      "t.yaml:3:7: optim.groups: weight_decay is -0.5: give 0 or more, or -1 for optim.weight_decay"},
+    /* shard.groups */
+    {"shard:\n  groups: {match: x}\n", "t.yaml:2:11: shard.groups: expected a list of entries, got a map"},
+    {"shard:\n  groups: [owned]\n", "t.yaml:2:12: shard.groups: expected an entry such as {match: "
+                                    "\"layers.*.attn.q.weight\", placement: owned}, got "
+                                    "'owned'"},
+    {"shard:\n  groups:\n    - placement: owned\n",
+     "t.yaml:3:7: shard.groups: the entry needs match: a pattern for parameters' names"},
+    {"shard:\n  groups:\n    - {match: x, placemnt: owned}\n",
+     "t.yaml:3:18: shard.groups: an entry has no 'placemnt'; did you mean placement?"},
+    {"shard:\n  groups:\n    - {match: x, placement: ownd}\n",
+     "t.yaml:3:29: shard.groups: placement: expected one of auto, flat, block, owned, got 'ownd'; did you "
+     "mean owned?"},
+    {"shard:\n  groups:\n    - {match: x, gather: fp9}\n",
+     "t.yaml:3:26: shard.groups: gather: expected one of auto, f32, bf16, fp8, got 'fp9'; did you mean fp8?"},
     {"optim:\n  groups:\n    - {match: x, match: y}\n", "t.yaml:3:18: match is given twice: first in line 3"},
 };
 
@@ -161,6 +175,27 @@ TEST(groups)
               "command line:1:24: optim.groups: optimizer: expected one of adamw, muon, none, got 'mon'; did "
               "you mean "
               "muon?");
+}
+
+TEST(groups_of_shards)
+{
+    CHECK_STR(OVERRIDE(&c, "shard.groups=[]"), "");
+    CHECK_INT(c.shard_groups_count, 0);
+    CHECK_STR(
+        parse(&c,
+              "shard.groups:\n- {match: a*, placement: block}\n- {match: b, gather: fp8, optional: true}\n"
+              "- {match: c}\n"),
+        "");
+    if (!CHECK_INT(c.shard_groups_count, 3)) return;
+    CHECK_STR(c.shard_groups[0].match, "a*");
+    CHECK_INT(c.shard_groups[0].placement, MT_PLACEMENT_BLOCK);
+    CHECK_INT(c.shard_groups[0].gather, MT_GATHER_AUTO);
+    CHECK(!c.shard_groups[0].optional);
+    CHECK_INT(c.shard_groups[1].placement, MT_PLACEMENT_AUTO);
+    CHECK_INT(c.shard_groups[1].gather, MT_GATHER_FP8);
+    CHECK(c.shard_groups[1].optional);
+    CHECK_STR(c.shard_groups[2].match, "c");
+    CHECK_INT(c.optim_groups_count, 6); /* the other list is as it was */
 }
 
 TEST(more_groups_than_fit)
@@ -319,6 +354,7 @@ int main(void)
     RUN(refused_texts);
     RUN(accepted_texts);
     RUN(groups);
+    RUN(groups_of_shards);
     RUN(more_groups_than_fit);
     RUN(patterns);
     RUN(overrides);

@@ -12,7 +12,7 @@
     "\n", "  ", ": ", "- ", "[", "]", "{", "}", ", ", "\"", "'", "#", "&a ", "*a", "!x ", "? ", "|\n",    \
         ">-\n", "---\n", "~", "\xc3\xa4", "\xff", "\xef\xbb\xbf", "\\n", "\\0", "\t", "=", ".", "-", "0", \
         "1e999", "64Ki", "9223372036854775807", "model",                                                  \
-        "model.dim=", "optim.groups=[{match: \"*\", optimizer: adamw}]",                                  \
+        "model.dim=", "optim.groups=[{match: \"*\", optimizer: adamw}]", "shard.groups=[]",               \
         "train.steps=", "extends: ", "experts", "run:\n  dir: "
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -19,7 +19,8 @@ static int64_t count_store(const struct mt_shape *s)
     mt_params_declare(&st, s, 0.02);
     for (int t = 0; t < st.n_tensors; t++) {
         const struct mt_matrix *m = &st.matrix[st.tensor[t].matrix];
-        n += st.bucket[m->bucket].n * st.tensor[t].rows * (m->cols ? m->cols : 1);
+        int64_t experts = st.unit[m->unit].n_experts;
+        n += (experts ? experts : 1) * st.tensor[t].rows * (m->cols ? m->cols : 1);
     }
     mt_store_release(&st);
     return n;
@@ -96,7 +97,8 @@ TEST(names)
     mt_store_init(&st, MT_F32, mt_target_cpu(MT_ISA_SCALAR), &(struct mt_mesh){1, 1, 1}, 0);
     mt_params_declare(&st, &s, 0.02);
     for (int t = 0; t < st.n_tensors; t++)
-        for (int64_t i = 0; i < st.bucket[st.matrix[st.tensor[t].matrix].bucket].n && n < 256; i++)
+        for (int64_t i = 0, e = st.unit[st.matrix[st.tensor[t].matrix].unit].n_experts;
+             i < (e ? e : 1) && n < 256; i++)
             mt_param_name(&st.tensor[t], i, name[n++]);
     CHECK_INT(n, 1 + 2 * 11 + 3 + 4 + 3 * 3 +
                      2); /* embedding; attention and norms; dense; shared and router; experts; ends */

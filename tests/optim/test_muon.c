@@ -40,6 +40,8 @@ static bool plan_open(struct plan *p, const char *file, const char *const *optio
                   &(struct mt_mesh){world, replicas, ep}, rank);
     mt_params_declare(&p->m.store, &shape, 0.02);
     mt_ledger_init(&p->g, 64);
+    if (!CHECK(mt_params_place(&p->m.store, p->cfg.shard_groups, p->cfg.shard_groups_count, &e) == MT_OK))
+        return false;
     if (!CHECK(mt_optim_assign(&p->m.store, &p->cfg, &e) == MT_OK)) return false;
     mt_store_layout(&p->m.store, &p->g, false);
     return CHECK(mt_muon_init(&p->u, &p->m, &p->cfg, &p->g, &e) == MT_OK);
@@ -78,6 +80,81 @@ TEST(the_reference_model_is_balanced)
     }
 }
 
+#define OWNED_ALL                                                                                      \
+    "shard.groups=[{match: '*.experts.*'}, {match: embed.weight}, {match: head.weight}, {match: '*', " \
+    "placement: owned}]"
+#define OWNED_ATTENTION "shard.groups=[{match: 'layers.*.attn.*.weight', placement: owned}]"
+
+/* Owned by placement, all or some, the rest exchanged: dealt out on top of the experts, and what is exchanged on top of both. */
+TEST(owned_matrices_of_the_reference_model_are_balanced)
+{
+    static const char *const groups[] = {OWNED_ALL, OWNED_ATTENTION};
+    for (int i = 0; i < 2; i++) {
+        struct plan p;
+        if (!plan_open(&p, reference, (const char *const[]){groups[i], NULL}, 384, 1, 4, 17)) return;
+        const struct mt_store *s = &p.m.store;
+        int64_t most = 0, sum = 0, *bytes = calloc(384, sizeof *bytes);
+        MT_ASSERT(bytes);
+        int owned = 0, muon = 0;
+        for (int k = 0; k < s->n_matrices; k++) {
+            const struct mt_matrix *m = &s->matrix[k];
+            if (m->owner < 0) continue;
+            owned++;
+            bytes[m->owner] += 4 * m->rows * (m->cols ? m->cols : 1);
+        }
+        for (int t = 0; t < s->n_tensors; t++)
+            muon += s->matrix[s->tensor[t].matrix].owner >= 0 && s->tensor[t].optimizer == MT_MUON;
+        for (int k = 0; k < 384; k++) {
+            sum += bytes[k];
+            if (bytes[k] > most) most = bytes[k];
+        }
+        CHECK_INT(p.u.n_dense + muon, 74 * 7);
+        CHECK(owned >= 74 * 4 && (i == 1 || p.u.n_dense == 0));
+        CHECK(mt_owners_imbalance(p.u.load, p.u.members) <= 1.05);
+        CHECK(bytes_imbalance(&p.u) <= 1.05);
+        CHECK(most < sum); /* nobody has all of what AdamW takes either */
+        free(bytes);
+        plan_close(&p);
+    }
+}
+
+/* Each owned matrix is a piece of one batch, and a batch has room for what its busiest owner has of it. */
+TEST(batches_of_owned_matrices)
+{
+    static const char *const bytes[] = {"muon.batch_bytes=1", "muon.batch_bytes=300MiB",
+                                        "muon.batch_bytes=4GiB"};
+    for (int i = 0; i < 3; i++) {
+        struct plan p;
+        if (!plan_open(&p, reference, (const char *const[]){OWNED_ALL, "model.layers=9", bytes[i], NULL}, 8,
+                       1, 2, i))
+            return;
+        const struct mt_muon *u = &p.u;
+        const struct mt_store *s = &p.m.store;
+        int *seen = calloc((size_t)s->n_tensors, sizeof *seen);
+        MT_ASSERT(seen);
+        for (int k = 0; k < u->n_batches; k++) {
+            const struct mt_muon_batch *b = &u->batch[k];
+            int64_t of[8] = {0}, most = 0, one = b->rows * b->cols * mt_dtype_bytes(u->dtype);
+            for (int j = b->first_piece; j < b->first_piece + b->n_pieces; j++) {
+                int t = u->piece[j].tensor, owner = s->matrix[s->tensor[t].matrix].owner;
+                if (owner < 0) continue;
+                CHECK_INT(seen[t]++, 0);
+                CHECK(u->piece[j].first == 0 && u->piece[j].n == 1 && s->tensor[t].rows == b->rows);
+                if (++of[owner] > most) most = of[owner];
+            }
+            if (!most) continue;
+            CHECK_INT(b->n, most);
+            CHECK(b->n == 1 || b->n * one <= u->batch_bytes);
+            CHECK(b->n * one <= u->u_bytes);
+        }
+        for (int t = 0; t < s->n_tensors; t++)
+            CHECK_INT(seen[t],
+                      s->tensor[t].optimizer == MT_MUON && s->matrix[s->tensor[t].matrix].owner >= 0);
+        free(seen);
+        plan_close(&p);
+    }
+}
+
 /* Fewer experts than ranks: a layer leaves most ranks without one, the model leaves nobody idle. The mean is then so small
  * that one matrix of the attention, which has one owner, is the bound. */
 TEST(few_experts_leave_no_rank_idle)
@@ -104,9 +181,19 @@ TEST(all_ranks_plan_alike)
 {
     static const char *const base[] = {"model.layers=6", NULL},
                              *const other[] = {"model.layers=6", "muon.dense=gather", NULL},
-                             *const bytes[] = {"model.layers=6", "muon.batch_bytes=1MiB", NULL};
+                             *const bytes[] = {"model.layers=6", "muon.batch_bytes=1MiB", NULL},
+                             *const owned[] = {"model.layers=6", OWNED_ATTENTION, NULL};
     struct plan a, b;
     const int ranks[] = {1, 3, 40, 95};
+    for (int i = 0; i < 3; i++) {
+        if (!plan_open(&a, reference, owned, 96, 2, 4, 0) ||
+            !plan_open(&b, reference, owned, 96, 2, 4, ranks[i + 1]))
+            return;
+        CHECK(mt_muon_hash(&a.u) == mt_muon_hash(&b.u));
+        CHECK_INT(b.g.size[MT_DEVICE_ARENA], a.g.size[MT_DEVICE_ARENA]);
+        plan_close(&a);
+        plan_close(&b);
+    }
     if (!plan_open(&a, reference, base, 96, 2, 4, 0)) return;
     for (int i = 0; i < 4; i++) {
         if (!plan_open(&b, reference, base, 96, 2, 4, ranks[i])) return;
@@ -198,18 +285,22 @@ static int64_t count(const struct mt_recording *q, int op)
  * the first too, have no expert in some layers or in none, and own no matrix of some windows. */
 TEST(one_memory_plan_serves_all_ranks)
 {
-    static const char *const variant[][3] = {{"mesh.ep=1", "muon.dense=exchange", TWELVE},
-                                             {"mesh.ep=4", "muon.dense=exchange", TWELVE},
-                                             {"mesh.ep=1", "muon.dense=gather", TWELVE},
-                                             {"mesh.ep=1", "muon.dense=exchange", "model.experts=4"}};
+    static const char *const variant[][4] = {
+        {"mesh.ep=1", "muon.dense=exchange", TWELVE},
+        {"mesh.ep=4", "muon.dense=exchange", TWELVE},
+        {"mesh.ep=1", "muon.dense=gather", TWELVE},
+        {"mesh.ep=1", "muon.dense=exchange", "model.experts=4"},
+        {"mesh.ep=1", "muon.dense=exchange", TWELVE, OWNED_ATTENTION},
+        {"mesh.ep=4", "muon.dense=exchange", "model.experts=4", OWNED_ALL}};
     const int worlds[] = {4, 8, 24};
-    for (int i = 0; i < 12; i++) {
+    for (int i = 0; i < 18; i++) {
         mt_config cfg;
         struct mt_session s = {0};
         mt_err e = {0};
         int world = worlds[i % 3];
         const char *const *v = variant[i / 3];
-        if (!session(&s, &cfg, (const char *const[]){TINY, MANY, v[0], v[1], v[2], NULL}, world)) return;
+        if (!session(&s, &cfg, (const char *const[]){TINY, MANY, v[0], v[1], v[2], v[3], NULL}, world))
+            return;
         for (int r = 0; r < world; r++) {
             struct mt_recording q;
             update_record(&s, r, true, &q);
@@ -217,17 +308,17 @@ TEST(one_memory_plan_serves_all_ranks)
                 printf("  rank %d of %d: %s\n", r, world, e.msg);
             mt_recording_release(&q);
         }
-        CHECK(s.rank[0].optim.muon.n_windows > 2 * MT_MUON_SLOTS);
+        CHECK(s.rank[0].optim.muon.n_windows > 2 * MT_MUON_SLOTS || v[3]);
         mt_session_close(&s);
     }
 }
 
-/* Whether an argument lies in a row of an expert bucket. */
-static bool of_experts(const struct mt_store *s, int32_t row)
+/* Whether an argument lies in a row of a bucket of experts, or of owned matrices. */
+static bool of_owned(const struct mt_store *s, int32_t row)
 {
     for (int i = 0; i < s->n_buckets; i++) {
         const struct mt_bucket *b = &s->bucket[i];
-        if (!s->unit[b->unit].experts) continue;
+        if (b->placement != MT_PLACED_OWNED) continue;
         for (int w = 0; w < MT_N_STATES; w++)
             if (b->row[w] == row && row >= 0) return true;
         if (row == b->work_row || row == b->full_row[0] || row == b->full_row[1] || row == b->grad_row ||
@@ -237,20 +328,21 @@ static bool of_experts(const struct mt_store *s, int32_t row)
     return false;
 }
 
-/* Newton-Schulz on experts moves nothing: no collective of the update touches their rows or the batch that holds them; and
- * where only they are Muon's, there is no collective at all. */
-TEST(experts_put_nothing_on_the_wire)
+/* Newton-Schulz on what is owned moves nothing: no collective of the update touches its rows or the batch that holds it; and
+ * where only experts are Muon's, or everything is owned, there is no collective at all. */
+TEST(owned_matrices_put_nothing_on_the_wire)
 {
-    static const char *const only =
-        "optim.groups=[{match: \"*.experts.*\", optimizer: muon}, {match: \"*\", optimizer: adamw}]";
+    static const char *const variant[] = {
+        OWNED_ATTENTION,
+        "optim.groups=[{match: \"*.experts.*\", optimizer: muon}, {match: \"*\", optimizer: adamw}]",
+        OWNED_ALL};
     for (int ep = 1; ep <= 4; ep *= 2)
-        for (int alone = 0; alone < 2; alone++) {
+        for (int alone = 0; alone < 3; alone++) {
             mt_config cfg;
             struct mt_session s = {0};
             char mesh[20];
             snprintf(mesh, sizeof mesh, "mesh.ep=%d", ep);
-            if (!session(&s, &cfg, (const char *const[]){TINY, TWELVE, MANY, mesh, alone ? only : NULL, NULL},
-                         8))
+            if (!session(&s, &cfg, (const char *const[]){TINY, TWELVE, MANY, mesh, variant[alone], NULL}, 8))
                 return;
             for (int r = 0; r < 8; r++) {
                 struct mt_recording q;
@@ -261,12 +353,12 @@ TEST(experts_put_nothing_on_the_wire)
                     moves++;
                     for (int k = 0; k < q.rec[i].n_args; k++) {
                         int32_t row = q.arg[q.rec[i].arg + (uint32_t)k].row;
-                        bad += of_experts(&s.rank[r].model.store, row) || row == s.rank[r].optim.muon.u_row;
+                        bad += of_owned(&s.rank[r].model.store, row) || row == s.rank[r].optim.muon.u_row;
                     }
                 }
                 CHECK(count(&q, MT_OP_newton_schulz) > 0);
                 CHECK_INT(bad, 0);
-                CHECK((moves == 0) == (alone == 1));
+                CHECK((moves == 0) == (alone > 0));
                 mt_recording_release(&q);
             }
             mt_session_close(&s);
@@ -361,7 +453,16 @@ TEST(the_table_names_every_owner)
     fclose(f);
     for (const char *at = text; (at = strstr(at, " owns layers.")); at++) lines++;
     CHECK_INT(lines, 2 * 7);
-    CHECK(strstr(text, "owns layers.1.attn.q.weight [7168, 6144]") != NULL);
+    CHECK(strstr(text, "owns layers.1.attn.q.weight [7168, 6144]\n") != NULL);
+    free(text);
+    plan_close(&p);
+    if (!plan_open(&p, reference, (const char *const[]){"model.layers=2", OWNED_ALL, NULL}, 8, 1, 4, 0))
+        return;
+    f = open_memstream(&text, &size);
+    mt_muon_print(&p.u, f);
+    fclose(f);
+    CHECK(strstr(text, "owns layers.1.attn.q.weight [7168, 6144], placed there\n") != NULL);
+    CHECK(strstr(text, "owns layers.1.attn_norm.weight [6144], placed there\n") != NULL);
     free(text);
     plan_close(&p);
 }
@@ -369,11 +470,13 @@ TEST(the_table_names_every_owner)
 int main(void)
 {
     RUN(the_reference_model_is_balanced);
+    RUN(owned_matrices_of_the_reference_model_are_balanced);
+    RUN(batches_of_owned_matrices);
     RUN(few_experts_leave_no_rank_idle);
     RUN(all_ranks_plan_alike);
     RUN(windows);
     RUN(one_memory_plan_serves_all_ranks);
-    RUN(experts_put_nothing_on_the_wire);
+    RUN(owned_matrices_put_nothing_on_the_wire);
     RUN(bytes_of_the_exchange);
     RUN(moves_hide_under_iterations);
     RUN(one_rank_exchanges_nothing);

@@ -62,6 +62,20 @@ TEST(ties)
     CHECK_INT(owner[3], 0); /* 6 flops each on ranks 0 and 2, and both 10 bytes */
 }
 
+/* What has no flops goes by bytes alone, and last. */
+TEST(no_flops)
+{
+    const struct mt_load item[] = {{0, 4}, {3, 1}, {0, 6}, {0, 1}};
+    struct mt_load load[2] = {{1, 10}, {2, 2}};
+    int owner[4];
+    mt_owners_assign(owner, load, 2, item, 4);
+    CHECK_INT(owner[1], 0); /* 1 against 2 flops */
+    CHECK_INT(owner[2], 1); /* 11 bytes against 2 */
+    CHECK_INT(owner[0], 1); /* 11 against 8 */
+    CHECK_INT(owner[3], 0); /* 11 against 12 */
+    CHECK(load[0].bytes == 12 && load[1].bytes == 12 && load[0].flops == 4 && load[1].flops == 2);
+}
+
 TEST(nothing_to_own)
 {
     struct mt_load load[2] = {{0, 0}, {0, 0}};
@@ -120,6 +134,7 @@ int main(void)
 {
     RUN(balance);
     RUN(ties);
+    RUN(no_flops);
     RUN(nothing_to_own);
     RUN(experts_go_round);
     return DONE();

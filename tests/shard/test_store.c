@@ -264,6 +264,110 @@ TEST(fp8_cuts)
     check_fp8_cut(48, 4);
 }
 
+/* Bytes of a view, of a rank's row, that are nobody's yet. */
+static void claim_rows(unsigned char *mark, int64_t first, int64_t n)
+{
+    int64_t twice = 0;
+    for (int64_t i = first; i < first + n; i++) twice += mark[i]++;
+    CHECK_INT(twice, 0);
+}
+static void claim_state(unsigned char **mark, const struct mt_ledger *g, mt_view v)
+{
+    if (!mark[v.row]) mark[v.row] = calloc((size_t)g->row[v.row].bytes, 1);
+    if (CHECK(v.off >= 0 && v.bytes > 0 && v.off + v.bytes <= g->row[v.row].bytes))
+        claim_rows(mark[v.row], v.off, v.bytes);
+}
+
+/* What one rank holds: of a block all or nothing, of an owned matrix all or nothing, and every byte of its rows once; rows of
+ * each matrix that ranks have had so far are in `have`. */
+static void check_rank(const struct mt_store *s, const struct mt_ledger *g, int64_t *have)
+{
+    unsigned char **mark = calloc((size_t)g->n, sizeof *mark);
+    for (int t = 0; t < s->n_tensors; t++) {
+        const struct mt_matrix *m = &s->matrix[s->tensor[t].matrix];
+        struct mt_local here = mt_store_local(s, t);
+        for (int w = 0; w < MT_N_STATES && here.parts; w++) {
+            mt_view v = mt_store_local_state(s, t, (enum mt_state)w);
+            for (int64_t i = 0; mt_view_given(v) && i < here.parts; i++)
+                claim_state(mark, g, mt_view_part(v, i, 1));
+        }
+        if (s->unit[m->unit].experts || !here.parts) continue;
+        int64_t first = s->tensor[t].row0 + here.row0, last = first + here.rows;
+        have[s->tensor[t].matrix] += here.rows;
+        if (m->placement == MT_PLACED_OWNED)
+            CHECK(here.rows == s->tensor[t].rows &&
+                  (s->mesh.world == 1 || m->owner == s->bucket[m->bucket].me));
+        if (m->placement == MT_PLACED_BLOCK) {
+            bool begins = here.row0 == 0, ends = here.row0 + here.rows == s->tensor[t].rows;
+            CHECK((begins || first % m->block == 0) && (ends || last % m->block == 0));
+        }
+    }
+    for (int i = 0; i < s->n_matrices; i++) {
+        mt_view master, work, wire = mt_store_local_wire(s, i);
+        bool experts = s->unit[s->matrix[i].unit].experts;
+        if (!mt_store_local_work(s, i, &master, &work)) continue;
+        for (int64_t k = 0; k < (experts ? work.dim[0] : 1); k++)
+            claim_state(mark, g, experts ? mt_view_part(work, k, 1) : work);
+        if (mt_view_given(wire) && !experts) claim_state(mark, g, wire);
+    }
+    for (int32_t i = 0; i < g->n; i++) free(mark[i]);
+    free(mark);
+}
+
+static void check_placement(const char *groups, int world, int ep)
+{
+    char shard[600], *arg[] = {(char[]){"model.experts=8"},      (char[]){"model.top_k=2"},
+                               (char[]){"model.expert_ffn=72"},  (char[]){"model.dim=200"},
+                               (char[]){"model.first_dense=1"},  (char[]){"model.ffn=300"},
+                               (char[]){"model.shared_ffn=140"}, (char[]){"model.attn_bias=true"},
+                               (char[]){"model.heads=12"},       shard};
+    mt_err e = {0};
+    mt_config cfg;
+    snprintf(shard, sizeof shard, "shard.groups=[%s]", groups);
+    if (!CHECK(mt_config_load(&cfg, NULL, 10, arg, &e) == MT_OK)) return;
+    struct mt_shape shape = mt_shape_of(&cfg);
+    int64_t have[256] = {0}, size = -1;
+    uint64_t hash = 0;
+    for (int rank = 0; rank < world; rank++) {
+        struct mt_store s;
+        struct mt_ledger g;
+        mt_store_init(&s, MT_BF16, mt_target_cpu(MT_ISA_AMX_BF16), &(struct mt_mesh){world, 1, ep}, rank);
+        mt_params_declare(&s, &shape, 0.02);
+        CHECK(mt_params_place(&s, cfg.shard_groups, cfg.shard_groups_count, &e) == MT_OK);
+        CHECK(mt_optim_assign(&s, &cfg, &e) == MT_OK);
+        mt_ledger_init(&g, 64);
+        mt_store_layout(&s, &g, false);
+        if (!rank) hash = mt_store_hash(&s), size = g.size[MT_DEVICE_ARENA];
+        CHECK(mt_store_hash(&s) == hash);
+        CHECK_INT(g.size[MT_DEVICE_ARENA], size);
+        check_rank(&s, &g, have);
+        for (int i = 0; i < s.n_matrices && rank == world - 1; i++)
+            CHECK_INT(have[i], s.unit[s.matrix[i].unit].experts ? 0 : s.matrix[i].rows);
+        for (int u = 0; u < s.n_units; u++)
+            for (int b = 0; b < s.unit[u].n_buckets; b++) CHECK_INT(s.bucket[s.unit[u].bucket + b].unit, u);
+        mt_store_release(&s);
+        mt_ledger_release(&g);
+    }
+}
+TEST(placements)
+{
+    static const char *const groups[] = {
+        "{match: '*.experts.*'}, {match: '*', placement: block}",
+        "{match: '*.experts.*'}, {match: '*', placement: owned}",
+        "{match: 'layers.*norm*', placement: owned}, {match: 'layers.*.attn.*.bias', placement: block}, "
+        "{match: 'layers.*.attn.*', placement: block, gather: fp8}, {match: '*.mlp.*', placement: owned, "
+        "gather: fp8}, "
+        "{match: '*.shared.*', placement: owned}, {match: '*.experts.*', gather: fp8}, {match: head.weight, "
+        "placement: "
+        "owned}"};
+    for (int i = 0; i < 3; i++) {
+        check_placement(groups[i], 1, 1);
+        check_placement(groups[i], 3, 1);
+        check_placement(groups[i], 8, 2);
+        check_placement(groups[i], 48, 4);
+    }
+}
+
 TEST(units)
 {
     struct fixture f;
@@ -272,7 +376,7 @@ TEST(units)
     for (int u = 0; u < f.s.n_units; u++) {
         bool experts = u == 3 || u == 5;
         CHECK(f.s.unit[u].experts == experts);
-        CHECK_INT(f.s.bucket[f.s.unit[u].dense_bucket].n, experts ? 5 : 1);
+        CHECK_INT(f.s.bucket[f.s.unit[u].bucket].n, experts ? 5 : 1);
     }
     for (int i = 0; i < f.s.n_buckets; i++) {
         mt_view g = mt_store_piece(&f.s, i, MT_STATE_GRAD);
@@ -290,6 +394,7 @@ int main(void)
     RUN(inference);
     RUN(cuts);
     RUN(fp8_cuts);
+    RUN(placements);
     RUN(units);
     return DONE();
 }

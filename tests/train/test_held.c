@@ -22,7 +22,7 @@ static bool gathers_block(const struct training *t, const struct mt_recording *q
 {
     const struct mt_store *s = &t->s.rank[LATE].model.store;
     const struct mt_unit *u = &s->unit[t->s.rank[LATE].model.layer[HELD_BLOCK].unit];
-    mt_view full = mt_store_full(s, u->dense_bucket, MT_FORWARD);
+    mt_view full = mt_store_full(s, u->bucket, MT_FORWARD);
     return q->rec[i].op == MT_OP_gather_cut && q->rec[i].stream == MT_GATHER &&
            q->arg[q->rec[i].arg].row == full.row;
 }

@@ -21,6 +21,10 @@ check "one rank" ended 0
 check_ranks two --fake-ranks 2
 check_ranks eight_ep4 --fake-ranks 8 mesh.ep=4 train.micro_batch=1
 check_ranks eight_replicas --fake-ranks 8 mesh.ep=2 mesh.replicas=2 train.micro_batch=1
+owned="shard.groups=[{match: '*.experts.*', gather: f32}, {match: '*', placement: owned}]"
+check_ranks owned --fake-ranks 4 mesh.ep=2 train.micro_batch=1 "$owned"
+run train "$work/owners" "${base[@]}" --fake-ranks 4 train.micro_batch=1 train.steps=5 train.eval_interval=0 "$owned" run.print_owners=true
+check "who owns what" says 'owns layers.1.attn.q.weight \[32, 32\], placed there'
 check_ranks layer_order --fake-ranks 4 mesh.ep=2 train.micro_batch=1 train.micro_order=layer shard.prefetch=2 shard.keep_last=1
 
 # Stopped on 4 ranks, gone on from by other numbers of ranks.
@@ -39,7 +43,18 @@ run train "$work/never" "${base[@]}" --fake-ranks 4 mesh.ep=2 train.micro_batch=
 check "the same ranks, never stopped" ended 0
 check "the same ranks: the same bits" same_checkpoint "$work/same" "$work/never" 00000012
 
+# Placement may change where a run goes on; what samples from it reads the configuration of the run.
+cp -r "$work/cut" "$work/placed"
+run train "$work/placed" "${base[@]}" --fake-ranks 4 mesh.ep=2 train.micro_batch=1 "$owned"
+check "gone on from, placed otherwise" ended 0
+check "placed otherwise: the same bits" cmp "$work/placed/run/ckpt/step-00000012/rank-00000.safetensors" "$work/never/run/ckpt/step-00000012/rank-00000.safetensors"
+run "$MT_BIN" sample "$work/placed/run" --tokens 4 --prompt "the "
+check "a sample of placed parameters" ended 0
+
 # What cannot be.
+run train "$work/bad" "${base[@]}" --fake-ranks 2 "shard.groups=[{match: '*', placement: flat}]"
+check "experts cut" ended 2
+check "experts cut: says so" says 'routed expert is always owned'
 run train "$work/bad" "${base[@]}" --fake-ranks 3
 check "a batch that does not divide" ended 2
 run train "$work/bad" "${base[@]}" --fake-ranks 8 mesh.ep=8 train.micro_batch=1 model.experts=8

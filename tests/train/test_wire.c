@@ -200,8 +200,7 @@ TEST(bytes_on_the_wire)
     const struct mt_store *a = &bf16.s.rank[0].model.store, *b = &fp8.s.rank[0].model.store;
     const struct mt_bucket *x = NULL, *y = NULL;
     for (int i = 0; i < a->n_units; i++)
-        if (a->unit[i].experts)
-            x = &a->bucket[a->unit[i].dense_bucket], y = &b->bucket[b->unit[i].dense_bucket];
+        if (a->unit[i].experts) x = &a->bucket[a->unit[i].bucket], y = &b->bucket[b->unit[i].bucket];
     if (!CHECK(x && y)) return;
     CHECK_INT(a->cut[x->work_cut].at[2], 4 * 2 * (1024 * 256 + 256 * 512));
     CHECK_INT(b->cut[y->wire_cut].at[2],
