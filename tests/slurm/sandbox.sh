@@ -29,23 +29,31 @@ soon() { # SECONDS COMMAND...
 all_idle() { [[ $(sinfo -h -N -o '%N %T' 2>/dev/null | awk '$2 == "idle"' | wc -l) == "$nodes" ]]; }
 
 address() { echo "$net.$((1 + $1 / 250)).$((1 + $1 % 250))"; }
+hardware() { printf '02:00:00:00:%02x:%02x' $(($1 / 256)) $(($1 % 256)); }
+# Nodes know each other's hardware addresses: found out, they would overflow the kernel's one table of neighbours.
 open_net() {
     local i
+    for ((i = 1; i <= nodes; i++)); do
+        echo "neigh replace $(address $i) lladdr $(hardware $i) dev eth0 nud permanent"
+    done >"$dir/neighbours"
     ip link add $bridge type bridge
     ip addr add "$net.0.1/16" dev $bridge
     ip link set $bridge up
     for ((i = 1; i <= nodes; i++)); do
         ip netns add "$bridge-$i"
-        ip link add "mtsb$i" type veth peer name eth0 netns "$bridge-$i"
+        ip link add "mtsb$i" type veth peer name eth0 address "$(hardware $i)" netns "$bridge-$i"
         ip link set "mtsb$i" master $bridge up
         ip -n "$bridge-$i" link set lo up
         ip -n "$bridge-$i" addr add "$(address $i)/16" dev eth0
         ip -n "$bridge-$i" link set eth0 up
+        ip -n "$bridge-$i" -batch "$dir/neighbours"
     done
 }
+# With every process of the nodes.
 close_net() {
-    local name
+    local name pid
     for name in $(ip netns list | awk '{ print $1 }' | grep "^$bridge-"); do
+        for pid in $(ip netns pids "$name"); do kill -9 "$pid" || true; done
         ip link del "mtsb${name#"$bridge"-}" || true
         ip netns del "$name"
     done
@@ -118,12 +126,11 @@ int usleep(unsigned us) { return nap(us < $nap ? $nap : us); }
 END
 }
 
-# The mount of a node's /dev/shm is named after the sandbox: by it its processes are found.
 start_node() {
     mkdir -p "$dir/spool/n$1" "$dir/tmp/n$1"
     nsenter "--net=/run/netns/$bridge-$1" unshare --uts --ipc --mount --propagation private sh -c '
-        hostname "$1" && mount -t tmpfs -o mode=1777,size=1g "$2" /dev/shm && exec slurmd -N "$1"' \
-        sh "n$1" "$(cat "$dir/token")"
+        hostname "$1" && mount -t tmpfs -o mode=1777,size=1g shm /dev/shm && exec slurmd -N "$1"' \
+        sh "n$1"
 }
 
 start() {
@@ -134,7 +141,6 @@ start() {
     ! ip link show $bridge >/dev/null 2>&1 || die "there is a sandbox already (its bridge is $bridge)"
     mkdir -p "$dir"/{state,spool,log,tmp}
     chmod 755 "$dir"
-    echo "sandbox.$$.$RANDOM" >"$dir/token"
     write_conf
     write_prolog
     open_net
@@ -147,9 +153,8 @@ start() {
 }
 
 stop() {
-    local token mounts pid p
-    [[ -e $dir/token ]] || return 0
-    token=$(cat "$dir/token")
+    local pid p
+    [[ -e $dir ]] || return 0
     for p in slurmctld munged; do
         if runs "$dir/$p.pid" $p; then
             pid=$(cat "$dir/$p.pid")
@@ -157,10 +162,6 @@ stop() {
             soon 10 eval "! runs $dir/$p.pid $p" || kill -9 "$pid"
         fi
     done
-    while read -r mounts; do
-        pid=${mounts#/proc/}
-        kill -9 "${pid%/mounts}" 2>/dev/null || true
-    done < <(grep -ls "^$token /dev/shm " /proc/[0-9]*/mounts)
     close_net 2>/dev/null
     rm -rf "$dir"
 }

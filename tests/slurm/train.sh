@@ -2,7 +2,8 @@
 # tests/slurm/train.sh [NODES [RANKS-PER-NODE]]   (make check-slurm: 96 of 4)
 #
 # Three steps of configs/fake-384.yaml as processes under a real srun, and as ranks of one process: the same bits. Installs
-# nothing: says what is missing. Takes minutes and gigabytes at 384 ranks, so it is no part of `make check`.
+# nothing: says what is missing. 384 processes take 12 GB and, on two cores, a quarter of an hour (nearly all of the first step is
+# their 73,000 connections), so it is no part of `make check`.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit
 nodes=${1:-96} per_node=${2:-4}
@@ -29,7 +30,13 @@ need=$((ranks * 25 + nodes * 45)) have=$(awk '/MemAvailable/ { print int($2 / 10
 
 sandbox=$(mktemp -d /tmp/mt.XXXX)
 chmod 755 "$sandbox" # munge asks for it
-trap 'tests/slurm/sandbox.sh stop "$sandbox"; rm -rf "$work" "$sandbox"' EXIT
+clean() {
+    trap '' INT TERM HUP # nothing that was started may stay
+    tests/slurm/sandbox.sh stop "$sandbox/s"
+    rm -rf "$work" "$sandbox"
+}
+trap clean EXIT
+trap 'exit 130' INT TERM HUP
 tiny_setup
 options=(data.train="$work/corpus" data.valid= train.steps=3 train.eval_interval=0 optim.decay_ratio=0
     train.global_batch="$ranks" ckpt.at_end=false run.hang_timeout=20m)

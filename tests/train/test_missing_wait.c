@@ -1,4 +1,4 @@
-/* test: timeout=120 variants=release
+/* test: timeout=300 variants=release
  *
  * A wait that is left out gives a wrong result: every one that the race check calls a hazard, one at a time, under contrary
  * orders of streams, with the host's reads answered beforehand, and with rows poisoned where their lifetimes end. */
