@@ -26,6 +26,16 @@ static void add_piece(struct builder *b, struct mt_ckpt_item *i, const struct mt
     i->n++;
 }
 
+static int by_row(const void *a, const void *b)
+{
+    const struct mt_ckpt_piece *x = a, *y = b;
+    return (x->row0 > y->row0) - (x->row0 < y->row0);
+}
+void mt_ckpt_item_sort(struct mt_ckpt_items *x, int64_t i)
+{
+    qsort(x->piece + x->item[i].first, (size_t)x->item[i].n, sizeof *x->piece, by_row);
+}
+
 /* One expert of a tensor, or all of a dense one, from whichever ranks hold it. */
 static void add_part(struct builder *b, int t, int64_t expert, enum mt_state what, const char *front)
 {
@@ -46,6 +56,7 @@ static void add_part(struct builder *b, int t, int64_t expert, enum mt_state wha
         v = mt_view_as(v, 1, v.dim[0], v.dim[1]);
         add_piece(b, i, &b->rank[k], v, here.row0, b->rank[k].ctx->rank >= s->mesh.world / s->mesh.replicas);
     }
+    mt_ckpt_item_sort(b->x, b->x->n - 1);
 }
 
 static bool has_state(const struct mt_store *s, int t, enum mt_state what)

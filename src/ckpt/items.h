@@ -35,6 +35,8 @@ struct mt_ckpt_rank {
 MT_MUST_USE mt_status mt_ckpt_items_open(struct mt_ckpt_items *x, const struct mt_ckpt_rank *rank, int n,
                                          mt_err *e);
 void mt_ckpt_items_close(struct mt_ckpt_items *x);
+/* Brings the pieces of item i into the order of their rows, which that of the ranks need not be. */
+void mt_ckpt_item_sort(struct mt_ckpt_items *x, int64_t i);
 static inline int64_t mt_ckpt_row_bytes(const struct mt_ckpt_item *i)
 {
     return 4 * (i->cols ? i->cols : 1);

@@ -48,7 +48,7 @@ static struct told *hear(const struct mt_job *job, int64_t *n)
     return all;
 }
 
-/* Own pieces first, then the others' by process: rows ascend, as they do over ranks. */
+/* Own pieces, and the others' by process, in the order of their rows. */
 static mt_status merge(struct mt_ckpt_items *x, const struct mt_job *job, const struct told *all,
                        const int64_t *n, mt_err *e)
 {
@@ -80,6 +80,7 @@ static mt_status merge(struct mt_ckpt_items *x, const struct mt_job *job, const 
         free(x->piece);
         x->piece = piece;
         x->n_pieces = at;
+        for (int64_t i = 0; i < x->n; i++) mt_ckpt_item_sort(x, i);
     }
     MT_REQUIRE(piece && fill && x->fetched, e, MT_IO, "no memory for the list of %lld pieces of a checkpoint",
                (long long)(x->n_pieces + total));

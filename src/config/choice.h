@@ -35,6 +35,12 @@
     C(MT_DEVICE_ISA_NEON, "neon")               \
     C(MT_DEVICE_ISA_SCALAR, "scalar")
 #define MT_CHOICES_micro_order(C) C(MT_MICRO_ORDER_BATCH, "batch") C(MT_MICRO_ORDER_LAYER, "layer")
+#define MT_CHOICES_hierarchy(C) C(MT_HIERARCHY_AUTO, "auto") C(MT_HIERARCHY_FLAT, "flat")
+#define MT_CHOICES_reshard(C) \
+    C(MT_RESHARD_WORLD, "world") C(MT_RESHARD_NODE, "node") C(MT_RESHARD_NONE, "none")
+#define MT_CHOICES_host_weights(C)  \
+    C(MT_HOST_WEIGHTS_NONE, "none") \
+    C(MT_HOST_WEIGHTS_DENSE, "dense") C(MT_HOST_WEIGHTS_EXPERTS, "experts") C(MT_HOST_WEIGHTS_ALL, "all")
 #define MT_CHOICES_resume(C) \
     C(MT_RESUME_AUTO, "auto") C(MT_RESUME_NEVER, "never") C(MT_RESUME_REQUIRED, "required")
 #define MT_CHOICES_recompute(C) \
@@ -76,7 +82,13 @@
     S(data_mode)          \
     S(balance)            \
     S(device_type)        \
-    S(device_isa) S(micro_order) S(resume) S(gather) S(recompute) S(keep) S(place) S(huge_pages) S(placement)
+    S(device_isa)         \
+    S(micro_order)        \
+    S(resume)             \
+    S(gather)             \
+    S(recompute)          \
+    S(keep)               \
+    S(place) S(huge_pages) S(placement) S(hierarchy) S(reshard) S(host_weights)
 
 #define MT_CHOICE_ENUMERATOR(name, text) name,
 #define MT_CHOICE_ENUM(set) \

@@ -48,16 +48,29 @@ struct mt_device_ops {
     void (*host_read)(struct mt_stream *s, enum mt_read_kind kind, int64_t index, mt_view src, void *dst);
 };
 
-enum { MT_MAX_GROUPS = 8 };
+enum { MT_MAX_GROUPS = 12 };
 
-/* How a buffer is cut among the n members of a group: member i has bytes [at[i], at[i + 1]). */
+/* How a buffer is cut among the n members of a group: piece k is bytes [at[k], at[k + 1]), member i has piece of[i]. */
 struct mt_cut {
     int64_t n;
-    int64_t *at; /* n + 1 */
+    int64_t *at;       /* n + 1 */
+    const int32_t *of; /* n; NULL: piece i. Borrowed */
     int64_t *
         content; /* n + 1: the same without the padding of the format, for the byte ledger; NULL: there is none */
-    uint64_t hash; /* of at, for members to compare */
+    uint64_t hash; /* of at and of, for members to compare */
 };
+static inline int64_t mt_cut_piece(const struct mt_cut *c, int64_t member)
+{
+    return c->of ? c->of[member] : member;
+}
+static inline int64_t mt_cut_from(const struct mt_cut *c, int64_t member)
+{
+    return c->at[mt_cut_piece(c, member)];
+}
+static inline int64_t mt_cut_to(const struct mt_cut *c, int64_t member)
+{
+    return c->at[mt_cut_piece(c, member) + 1];
+}
 
 /* One rank's view of its device. A plain struct: 384 of them live in one process. */
 struct mt_ctx {

@@ -27,26 +27,30 @@ static void even(const struct mt_call *c, struct mt_move *move)
     }
 }
 
+static const struct mt_cut *cut_of(const struct mt_call *c)
+{
+    return (const struct mt_cut *)(intptr_t)c->scalar[1].i;
+}
 static void cut(const struct mt_call *c, struct mt_move *move)
 {
-    const int64_t *at = (const int64_t *)(intptr_t)c->scalar[1].i;
-    int64_t n = mt_dim(c, 'R'), me = mt_dim(c, 'I'), mine = at[me + 1] - at[me];
+    const struct mt_cut *k = cut_of(c);
+    int64_t n = mt_dim(c, 'R'), me = mt_dim(c, 'I'), mine = mt_cut_to(k, me) - mt_cut_from(k, me);
     for (int64_t p = 0; p < n; p++)
         move[p] = c->op == MT_OP_scatter_cut
                       ? scattered((char *)c->arg[0] + p * MT_SCALARS(scatter_cut, c)->stride, c->arg[1],
-                                  at[p], at[p + 1], mine)
-                      : gathered(c->arg[0], c->arg[1], at[p], at[p + 1], mine);
+                                  mt_cut_from(k, p), mt_cut_to(k, p), mine)
+                      : gathered(c->arg[0], c->arg[1], mt_cut_from(k, p), mt_cut_to(k, p), mine);
 }
 
 /* One member's whole is cut or put together: the pieces of the others do not move. */
 static void rooted(const struct mt_call *c, struct mt_move *move)
 {
-    const int64_t *at = (const int64_t *)(intptr_t)c->scalar[1].i;
-    int64_t root = c->scalar[2].i, me = mt_dim(c, 'I'), mine = at[me + 1] - at[me];
+    const struct mt_cut *k = cut_of(c);
+    int64_t root = c->scalar[2].i, me = mt_dim(c, 'I'), mine = mt_cut_to(k, me) - mt_cut_from(k, me);
     bool collect = c->op == MT_OP_collect_cut;
     for (int64_t p = 0; p < mt_dim(c, 'R'); p++) {
-        move[p] = collect ? gathered(c->arg[0], c->arg[1], at[p], at[p + 1], mine)
-                          : scattered(c->arg[0], c->arg[1], at[p], at[p + 1], mine);
+        move[p] = collect ? gathered(c->arg[0], c->arg[1], mt_cut_from(k, p), mt_cut_to(k, p), mine)
+                          : scattered(c->arg[0], c->arg[1], mt_cut_from(k, p), mt_cut_to(k, p), mine);
         if ((collect ? me : p) != root) move[p].in = 0;
         if ((collect ? p : me) != root) move[p].out = 0;
     }
@@ -69,6 +73,7 @@ void mt_moves_of(const struct mt_call *c, struct mt_move *move)
     case MT_OP_gather:
     case MT_OP_scatter: even(c, move); return;
     case MT_OP_gather_cut:
+    case MT_OP_gather_rest:
     case MT_OP_scatter_cut: cut(c, move); return;
     case MT_OP_collect_cut:
     case MT_OP_spread_cut: rooted(c, move); return;

@@ -33,7 +33,7 @@ static void describe(struct mt_collective *what, const struct mt_call *c, const 
     }
     if (!cuts) return; /* a recording */
     const struct mt_cut *cut = &cuts[s[1].i];
-    what->bytes = cut->at[cut->n];
+    what->bytes = cut->at[cut->n] - cut->at[0];
     what->pieces = mt_hash_mix(what->pieces, cut->hash);
 }
 

@@ -13,7 +13,7 @@
 struct mt_cut;
 
 enum { MT_COMM_FIRST = MT_OP_gather, MT_N_COMM_OPS = MT_OP_exchange_home - MT_OP_gather + 1 };
-enum { MT_TRACE_GROUPS = 8, MT_TRACE_STREAMS = 6, MT_TRACE_LAST = 64, MT_NO_DTYPE = 255 };
+enum { MT_TRACE_GROUPS = 12, MT_TRACE_STREAMS = 6, MT_TRACE_LAST = 64, MT_NO_DTYPE = 255 };
 
 struct mt_collective {
     int64_t seq;     /* on its group and stream since the streams' last restart, from 1 */

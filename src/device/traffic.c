@@ -30,21 +30,25 @@ struct pieces {
     const struct mt_cut *cut; /* NULL: even */
     int64_t units, unit, n;
 };
-/* Where piece i begins, in bytes on the wire and in bytes that are no padding. */
-static int64_t begin(const struct pieces *p, int64_t i)
+/* Of member i's piece, bytes on the wire and, of these, padding. */
+static int64_t size_of(const struct pieces *p, int64_t i)
 {
-    return p->cut ? p->cut->at[i] : mt_piece(p->units, p->unit, p->n, i);
+    return p->cut ? mt_cut_to(p->cut, i) - mt_cut_from(p->cut, i)
+                  : mt_piece(p->units, p->unit, p->n, i + 1) - mt_piece(p->units, p->unit, p->n, i);
 }
-static int64_t begin_content(const struct pieces *p, int64_t i)
+static int64_t padding_of(const struct pieces *p, int64_t i)
 {
-    return p->cut && p->cut->content ? p->cut->content[i] : begin(p, i);
+    if (!p->cut || !p->cut->content) return 0;
+    const int64_t *content = p->cut->content + mt_cut_piece(p->cut, i);
+    return size_of(p, i) - (content[1] - content[0]);
 }
 /* Adds the pieces of members [lo, hi) to what goes one way. */
 static void add(int64_t *bytes, int64_t *pad, const struct pieces *p, int64_t lo, int64_t hi, int64_t times)
 {
-    int64_t n = begin(p, hi) - begin(p, lo);
-    *bytes += times * n;
-    *pad += times * (n - begin_content(p, hi) + begin_content(p, lo));
+    for (int64_t i = lo; i < hi; i++) {
+        *bytes += times * size_of(p, i);
+        *pad += times * padding_of(p, i);
+    }
 }
 
 /* `out`: the one piece of this member's that each other member gets (a gather sends, a scatter receives it); `in`: the
@@ -114,7 +118,7 @@ void mt_traffic_add(struct mt_traffic *t, int stream, const struct mt_call *c, c
     if (c->op == MT_OP_collect_cut || c->op == MT_OP_spread_cut)
         rooted(lane, g, &p, c->op == MT_OP_collect_cut, c->scalar[2].i);
     else
-        all_to_all(lane, g, &p, c->op == MT_OP_gather || c->op == MT_OP_gather_cut);
+        all_to_all(lane, g, &p, c->op != MT_OP_scatter && c->op != MT_OP_scatter_cut);
 }
 
 void mt_lane_sum(struct mt_lane *a, const struct mt_lane *b)

@@ -102,12 +102,19 @@ static void batch_rows(struct mt_model *m, struct mt_ledger *g)
         m->replica_row = mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_STAGING, m->replica_bytes, "stage.replicas");
 }
 
-/* Units of the last blocks, whose gathered weights serve both passes. */
+/* What of each unit's gathered weights serves several passes. A region is one only where weights move in two levels. */
 static void mark_kept(struct mt_model *m)
 {
-    for (int i = 0; i < m->store.n_units; i++)
-        m->store.unit[i].kept = m->store.unit[i].layer >= m->shape.L - m->opt.keep_last &&
-                                m->store.unit[i].layer >= 0;
+    for (int i = 0; i < m->store.n_units; i++) {
+        struct mt_unit *u = &m->store.unit[i];
+        bool block = u->layer >= 0,
+             near = mt_mesh_near(&m->opt.mesh, u->experts ? MT_GROUP_SLOT : MT_GROUP_SHARD) > 0;
+        if (block) u->kept = u->experts ? m->opt.kept_experts : m->opt.kept_dense;
+        if (block && u->layer >= m->shape.L - m->opt.keep_last) u->kept = MT_KEPT_ALL;
+        if (u->kept == MT_KEPT_REGION && !near) u->kept = MT_KEPT_PIECE;
+        bool again = m->opt.micro_batches > m->opt.span || (block && u->kept == MT_KEPT_PIECE);
+        u->in_host = again && (u->experts ? m->opt.host_experts : m->opt.host_dense);
+    }
 }
 
 /* Blocks that may be gathered ahead: with the one in use, they stay within the bound. */
@@ -204,12 +211,13 @@ mt_status mt_rank_init(struct mt_rank *r, struct mt_ctx *ctx, const struct mt_mo
     r->counts = calloc((size_t)counts + 1, sizeof *r->counts);
     r->grads = calloc(units, sizeof *r->grads);
     r->sums = calloc(units, sizeof *r->sums);
+    r->host = calloc(units, sizeof *r->host);
     r->done = calloc((size_t)m->shape.L + 1, sizeof *r->done);
     r->saved = calloc((size_t)m->shape.L, sizeof *r->saved);
     r->kept = calloc((size_t)m->shape.L, sizeof *r->kept);
     r->fetched = calloc((size_t)m->shape.L, sizeof *r->fetched);
     for (int pass = 0; pass < MT_N_PASSES; pass++) r->weights[pass] = calloc(units, sizeof *r->weights[pass]);
-    MT_REQUIRE(r->counts && r->grads && r->sums && r->done && r->saved && r->kept && r->fetched &&
+    MT_REQUIRE(r->counts && r->grads && r->sums && r->host && r->done && r->saved && r->kept && r->fetched &&
                    r->weights[0] && r->weights[1],
                e, MT_IO, "cannot allocate the host state of rank %d (%lld expert counts)", ctx->rank,
                (long long)counts);
@@ -222,6 +230,7 @@ void mt_rank_release(struct mt_rank *r)
     free(r->grads);
     free(r->sums);
     mt_slots_release(&r->slots);
+    free(r->host);
     free(r->done);
     free(r->saved);
     free(r->kept);

@@ -26,6 +26,8 @@ struct mt_model_options {
     struct mt_offload offload;
     const mt_shard_group *groups; /* n_groups of the option shard.groups; borrowed */
     int64_t n_groups;
+    enum mt_kept kept_dense, kept_experts; /* see mt_unit; of blocks */
+    bool host_dense, host_experts;         /* keep in host memory what several passes of a step gather */
     int rank;
     int64_t offloaded,
         offload_prefetch; /* the first so many layers keep what they save on the host; fetched so far ahead */
@@ -152,10 +154,13 @@ struct mt_rank {
     int force_rounds; /* recording: this many dispatch rounds everywhere; 0: as many as the counts ask for */
     int64_t mb;       /* micro-batch being enqueued */
     struct mt_lease *weights[MT_N_PASSES]; /* a unit each: its gathered, and in backward turned, weights */
-    struct mt_lease *grads;                /* a unit each: its whole gradients, until they are reduced */
     int64_t *sums; /* a unit each: how often its accumulators were added to in this step */
     struct mt_slots slots;
-    struct mt_buffers b; /* of the block, pass and micro-batch being enqueued */
+    mt_event *host;         /* a unit each: what this step fetched is in host memory; seq 0: it is not */
+    mt_event host_passed;   /* the last of these of a unit that has been used */
+    bool again;             /* this step comes to every unit more than once */
+    struct mt_lease *grads; /* a unit each: its whole gradients, until they are reduced */
+    struct mt_buffers b;    /* of the block, pass and micro-batch being enqueued */
     mt_event *done;  /* [L + 1] a block's, and last the head's, operations of the present pass are enqueued */
     mt_event passed; /* forward has come to the end of a block, or of the embedding */
     mt_event *saved, *kept,
@@ -233,8 +238,9 @@ void mt_accumulator_norm(struct mt_rank *r, struct mt_stream *s, int bucket, mt_
 bool mt_accumulator_is_last(const struct mt_rank *r, int unit);
 /* Back to where they live, on the d2h stream, which has waited for the sums. */
 void mt_accumulator_out(struct mt_rank *r, int bucket);
-/* No lease of an earlier step holds: at the start of a step. */
-void mt_units_restart(struct mt_rank *r);
+/* No lease of an earlier step holds, and what is in host memory counts no more: at the start of a step. again: it comes to
+ * every unit more than once. */
+void mt_units_restart(struct mt_rank *r, bool again);
 
 /* Start-up operations: the rope table; initial masters (seeded by name and element), router biases and moments 0. */
 void mt_model_tables(struct mt_rank *r);

@@ -145,7 +145,7 @@ static void plan_whole(struct mt_muon *u)
 }
 
 /* ---- dense matrices and their owners ---- */
-/* How a dense matrix's rows are cut: as its bucket is, within it. */
+/* How a dense matrix's rows are cut: as its bucket is, within it. Members of the shard group bring them to one. */
 static int rows_cut(struct mt_store *s, int t, mt_dtype dtype)
 {
     const struct mt_bucket *b = bucket_of(s, t);
@@ -158,7 +158,7 @@ static int rows_cut(struct mt_store *s, int t, mt_dtype dtype)
         int64_t x = b->edge[i] - off;
         at[i] = el * (x < 0 ? 0 : x > n ? n : x);
     }
-    int cut = mt_store_add_cut(s, b->members, at);
+    int cut = mt_store_add_cut(s, b->members, at, s->shard_piece);
     free(at);
     return cut;
 }
@@ -177,7 +177,9 @@ static void load_whole(struct mt_muon *u, const int *rank, int64_t steps)
                 u->load[i].bytes += i == owner_of(s, t) ? one.bytes : 0;
                 continue;
             }
-            int k = experts(s, t) ? mt_mesh_place(&s->mesh, MT_GROUP_SLOT, rank[i]).me : 0;
+            int k = experts(s, t) ? mt_mesh_piece(&s->mesh, MT_GROUP_SLOT,
+                                                  mt_mesh_place(&s->mesh, MT_GROUP_SLOT, rank[i]).me)
+                                  : 0;
             int64_t parts = (b->edge[k + 1] - b->edge[k]) / b->elements;
             u->load[i].flops += (double)parts * one.flops;
             u->load[i].bytes += parts * one.bytes;
@@ -212,9 +214,9 @@ static void window_place(struct mt_muon *u, struct mt_muon_window *w)
         int64_t at = 0;
         for (int i = w->first; i < w->first + w->n; i++) {
             struct mt_muon_dense *d = &u->dense[i];
-            const int64_t *edge = s->cut[d->cut].at;
+            const struct mt_cut *cut = &s->cut[d->cut];
             if (k == u->me) d->rows_at = at;
-            at += (edge[k + 1] - edge[k] + 63) / 64 * 64;
+            at += (mt_cut_to(cut, k) - mt_cut_from(cut, k) + 63) / 64 * 64;
         }
         if (at > u->rows_bytes) u->rows_bytes = at;
     }
@@ -359,9 +361,10 @@ uint64_t mt_muon_hash(const struct mt_muon *u)
         h = mt_hash_ints(h, (const int64_t[]){u->batch[i].n, u->batch[i].first_piece, u->batch[i].n_pieces},
                          3);
     for (int i = 0; i < u->n_dense; i++)
-        h = mt_hash_ints(
-            h, (const int64_t[]){u->dense[i].tensor, u->dense[i].cut, u->dense[i].owner, u->dense[i].index},
-            4);
+        h = mt_hash_ints(h,
+                         (const int64_t[]){u->dense[i].tensor, (int64_t)u->m->store.cut[u->dense[i].cut].hash,
+                                           u->dense[i].owner, u->dense[i].index},
+                         4);
     for (int i = 0; i < u->n_windows; i++)
         h = mt_hash_ints(h, (const int64_t[]){u->window[i].first, u->window[i].n, u->window[i].most}, 3);
     return h;

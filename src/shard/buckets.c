@@ -24,24 +24,28 @@ static void open_bucket(struct mt_store *s, const struct mt_matrix *m)
                            .n = u->experts ? u->n_experts : 1,
                            .group = group,
                            .members = p.n,
-                           .me = p.me,
+                           .me = mt_mesh_piece(&s->mesh, group, p.me),
+                           .near = mt_mesh_near(&s->mesh, group),
                            .f32 = m->form == MT_FORM_F32,
                            .placement = m->placement,
                            .dealt = m->placement == MT_PLACED_OWNED && !u->experts && p.n > 1,
                            .fp8 = as_fp8(s, m),
                            .grad_wire = m->form == MT_FORM_F32 ? MT_F32 : s->formats.reduce,
-                           .master_cut = -1,
-                           .work_cut = -1,
+                           .master_cut = {-1, -1, -1},
+                           .work_cut = {-1, -1, -1},
                            .work_row = -1,
                            .full_row = {-1, -1},
                            .grad_row = -1,
                            .staging_row = -1,
-                           .grad_cut = -1,
+                           .grad_cut = {-1, -1, -1},
                            .acc_row = -1,
                            .grad_wire_row = -1,
-                           .wire_cut = -1,
+                           .node_staging_row = -1,
+                           .wire_cut = {-1, -1, -1},
                            .wire_row = -1,
-                           .wire_full_row = -1};
+                           .wire_full_row = -1,
+                           .region_row = -1,
+                           .host_row = -1};
     u->n_buckets++;
 }
 
@@ -106,8 +110,9 @@ static void load_experts(const struct mt_store *s, struct mt_load *load, int ran
         struct mt_load one = load_of(s, t);
         for (int i = 0; i < ranks; i++) {
             struct mt_place slot = mt_mesh_place(&s->mesh, MT_GROUP_SLOT, rank[i]);
-            int64_t first = mt_owners_turn(u->n_experts, slot.n, u->layer, slot.me);
-            add(&load[i], &one, mt_owners_turn(u->n_experts, slot.n, u->layer, slot.me + 1) - first);
+            int64_t piece = mt_mesh_piece(&s->mesh, MT_GROUP_SLOT, slot.me),
+                    first = mt_owners_turn(u->n_experts, slot.n, u->layer, piece);
+            add(&load[i], &one, mt_owners_turn(u->n_experts, slot.n, u->layer, piece + 1) - first);
         }
     }
     free(rank);
@@ -129,7 +134,10 @@ static void deal(struct mt_store *s)
         if (i < n && matrix[i] == s->tensor[t].matrix) add(&item[i], &one, 1);
     }
     mt_owners_assign(owner, load, ranks, item, n);
-    for (int i = 0; i < n; i++) s->matrix[matrix[i]].owner = s->matrix[matrix[i]].piece = owner[i];
+    for (int i = 0; i < n; i++) {
+        s->matrix[matrix[i]].owner = owner[i];
+        s->matrix[matrix[i]].piece = mt_mesh_piece(&s->mesh, MT_GROUP_SHARD, owner[i]);
+    }
     free(load);
     free(item);
     free(owner);

@@ -4,11 +4,12 @@
 
 static uint64_t hash_bucket(uint64_t h, const struct mt_bucket *b)
 {
-    const int64_t x[] = {b->unit,    b->n,          b->elements, b->work_bytes, b->adamw,      b->group,
-                         b->members, b->master_cut, b->work_cut, b->piece,      b->work_piece, b->grad_wire,
-                         b->fp8,     b->wire_bytes, b->f32,      b->placement};
+    const int64_t x[] = {b->unit,      b->n,       b->elements,   b->work_bytes, b->adamw,
+                         b->group,     b->members, b->near,       b->piece,      b->work_piece,
+                         b->grad_wire, b->fp8,     b->wire_bytes, b->f32,        b->placement};
     h = mt_hash_ints(h, x, sizeof x / sizeof *x);
     if (b->edge) h = mt_hash_ints(h, b->edge, b->members + 1);
+    if (b->wire_edge) h = mt_hash_ints(h, b->wire_edge, b->members + 1);
     return b->work_edge ? mt_hash_ints(h, b->work_edge, b->members + 1) : h;
 }
 static uint64_t hash_matrix(uint64_t h, const struct mt_matrix *m)
@@ -41,6 +42,6 @@ uint64_t mt_store_hash(const struct mt_store *s)
     for (int i = 0; i < s->n_buckets; i++) h = hash_bucket(h, &s->bucket[i]);
     for (int i = 0; i < s->n_matrices; i++) h = hash_matrix(h, &s->matrix[i]);
     for (int i = 0; i < s->n_tensors; i++) h = hash_tensor(h, &s->tensor[i]);
-    for (int i = 0; i < s->n_cuts; i++) h = mt_hash_ints(h, s->cut[i].at, s->cut[i].n + 1);
-    return h;
+    return mt_hash_ints(h, (const int64_t[]){s->n_cuts},
+                        1); /* a rail's cuts are its own; all are made from the edges */
 }

@@ -120,32 +120,58 @@ static void cut_by_owner(const struct mt_store *s, int bucket)
     }
 }
 
-static int64_t largest(const int64_t *edge, int64_t n)
+/* Of n pieces, the largest run of `step` that begins at a multiple of it. */
+static int64_t largest(const int64_t *edge, int64_t n, int64_t step)
 {
     int64_t most = 0;
-    for (int64_t k = 0; k < n; k++)
-        if (edge[k + 1] - edge[k] > most) most = edge[k + 1] - edge[k];
+    for (int64_t k = 0; k < n; k += step)
+        if (edge[k + step] - edge[k] > most) most = edge[k + step] - edge[k];
     return most;
 }
-/* edge: in elements of `size` bytes. */
-static int add_cut(struct mt_store *s, int64_t n, const int64_t *edge, int64_t size)
+/* Of n pieces, each `step` of those that begin at edge[], in elements of `size` bytes. held: where the content of pieces
+ * begins, in elements of `held_size`, if not all of it is; NULL: all. */
+struct measure {
+    const int64_t *edge, *held;
+    int64_t size, held_size;
+};
+static int add_cut(struct mt_store *s, int64_t n, int64_t first, int64_t step, struct measure m)
 {
-    int64_t *bytes = malloc((size_t)(n + 1) * sizeof *bytes);
+    int64_t *bytes = calloc((size_t)n + 1, sizeof *bytes);
     MT_ASSERT(bytes);
-    for (int64_t k = 0; k <= n; k++) bytes[k] = size * edge[k];
-    int cut = mt_store_add_cut(s, n, bytes);
+    for (int64_t k = 0; k <= n; k++) bytes[k] = m.size * (m.edge[first + k * step] - m.edge[first]);
+    int cut = mt_store_add_cut(s, n, bytes, NULL);
+    for (int64_t k = 0; k <= n && m.held; k++) bytes[k] = m.held_size * m.held[first + k * step];
+    if (m.held) mt_store_cut_content(s, cut, bytes);
     free(bytes);
     return cut;
 }
-
-/* What a cut of working copies holds besides padding: its elements. */
-static void content(struct mt_store *s, const struct mt_bucket *b)
+static int64_t rail_members(const struct mt_bucket *b)
 {
-    int64_t *bytes = calloc((size_t)b->members + 1, sizeof *bytes);
-    MT_ASSERT(bytes);
-    for (int k = 0; k <= b->members; k++) bytes[k] = mt_dtype_bytes(s->dtype) * b->edge[k];
-    mt_store_cut_content(s, b->work_cut, bytes);
-    free(bytes);
+    return b->near ? b->members / b->near : b->members;
+}
+/* size_node: of what moves inside the node, where it differs. */
+static struct mt_cuts add_cuts(struct mt_store *s, const struct mt_bucket *b, struct measure m,
+                               int64_t size_node)
+{
+    int64_t rail = rail_members(b);
+    if (!b->near) return (struct mt_cuts){add_cut(s, b->members, 0, 1, m), -1, -1};
+    struct mt_cuts c = {-1, add_cut(s, rail, b->me / rail * rail, 1, m), -1};
+    m.size = size_node;
+    c.node = add_cut(s, b->near, 0, rail, m);
+    return c;
+}
+
+/* For the collectives of a bucket. */
+static void bucket_cuts(struct mt_store *s, struct mt_bucket *b)
+{
+    struct measure masters = {.edge = b->edge, .size = 4}, grads = masters,
+                   work = {.edge = b->work_edge, .size = 1}, wire = {.edge = b->wire_edge, .size = 1};
+    if (b->work_bytes) work.held = b->edge, work.held_size = mt_dtype_bytes(s->dtype);
+    grads.size = mt_dtype_bytes(b->grad_wire);
+    b->master_cut = add_cuts(s, b, masters, 4);
+    b->work_cut = add_cuts(s, b, work, 1);
+    b->grad_cut = b->grad_wire == MT_F32 ? b->master_cut : add_cuts(s, b, grads, 4);
+    if (b->fp8) b->wire_cut = add_cuts(s, b, wire, 1);
 }
 
 static void cut_bucket(struct mt_store *s, int i)
@@ -168,16 +194,11 @@ static void cut_bucket(struct mt_store *s, int i)
         else
             b->edge[k] = b->elements, b->work_edge[k] = unit_bytes, b->wire_edge[k] = b->wire_bytes;
     }
-    b->piece = largest(b->edge, n);
-    b->work_piece = largest(b->work_edge, n);
-    b->wire_piece = largest(b->wire_edge, n);
-    if (n == 1) return;
-    b->master_cut = add_cut(s, n, b->edge, 4);
-    b->work_cut = add_cut(s, n, b->work_edge, 1);
-    if (b->work_bytes) content(s, b);
-    b->grad_cut = b->grad_wire == MT_F32 ? b->master_cut
-                                         : add_cut(s, n, b->edge, mt_dtype_bytes(b->grad_wire));
-    if (b->fp8) b->wire_cut = add_cut(s, n, b->wire_edge, 1);
+    b->piece = largest(b->edge, n, 1);
+    b->work_piece = largest(b->work_edge, n, 1);
+    b->wire_piece = largest(b->wire_edge, n, 1);
+    b->region = largest(b->edge, n, rail_members(b));
+    if (n > 1) bucket_cuts(s, b);
 }
 
 /* ---- rows ---- */
@@ -217,8 +238,8 @@ static void state_rows(struct mt_store *s, int i, struct mt_ledger *g, bool infe
         b->host[w] = keep && b->work_bytes && s->offload.host[w];
         if (b->dealt) continue; /* in a row that dealt buckets share */
         b->row[w] = keep ? mt_row_add(g, b->host[w] ? MT_HOST_ARENA : MT_DEVICE_ARENA,
-                                      mt_state_rows[w].row_class, 4 * b->piece, "%s.%s", mt_state_rows[w].name,
-                                      name)
+                                      mt_state_rows[w].row_class, 4 * b->piece, "%s.%s",
+                                      mt_state_rows[w].name, name)
                          : -1;
     }
     offload_rows(b, g, name);
@@ -233,6 +254,20 @@ static void state_rows(struct mt_store *s, int i, struct mt_ledger *g, bool infe
                                  "fp8.%s", name);
 }
 
+/* What is gathered once for several passes: as it travels. */
+static void kept_rows(struct mt_store *s, struct mt_bucket *b, struct mt_ledger *g, const char *name)
+{
+    const struct mt_unit *u = &s->unit[b->unit];
+    int64_t n = b->members, rail = rail_members(b);
+    b->region_bytes = b->fp8          ? largest(b->wire_edge, n, rail)
+                      : b->work_bytes ? largest(b->work_edge, n, rail)
+                                      : 4 * b->region;
+    if (u->kept == MT_KEPT_REGION && b->near)
+        b->region_row = mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_GATHERED, b->region_bytes, "region.%s", name);
+    if (u->in_host)
+        b->host_row = mt_row_add(g, MT_HOST_ARENA, MT_ROW_GATHERED, b->region_bytes, "host.%s", name);
+}
+
 static void collective_rows(struct mt_store *s, int i, struct mt_ledger *g, bool inference)
 {
     struct mt_bucket *b = &s->bucket[i];
@@ -245,16 +280,21 @@ static void collective_rows(struct mt_store *s, int i, struct mt_ledger *g, bool
             mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_GATHERED, b->n * b->wire_bytes, "fp8.full.%s", name);
     if (inference) return;
     b->full_row[MT_BACKWARD] =
-        s->unit[b->unit].kept ? b->full_row[MT_FORWARD]
-                              : mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_GATHERED, bytes, "full.b.%s", name);
+        s->unit[b->unit].kept == MT_KEPT_ALL
+            ? b->full_row[MT_FORWARD]
+            : mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_GATHERED, bytes, "full.b.%s", name);
+    kept_rows(s, b, g, name);
     b->grad_row =
         mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_STAGING, 4 * b->n * b->elements, "grad.full.%s", name);
     int64_t el = mt_dtype_bytes(b->grad_wire);
     if (b->grad_wire != MT_F32)
         b->grad_wire_row =
-            mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_STAGING, el * b->n * b->elements, "grad.wire.%s", name);
+            mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_STAGING, el * b->region, "grad.wire.%s", name);
+    if (b->near)
+        b->node_staging_row =
+            mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_STAGING, 4 * b->near * b->region, "stage.node.%s", name);
     b->staging_row =
-        mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_STAGING, el * b->members * b->piece, "stage.%s", name);
+        mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_STAGING, el * rail_members(b) * b->piece, "stage.%s", name);
 }
 
 void mt_store_layout(struct mt_store *s, struct mt_ledger *g, bool inference)

@@ -9,6 +9,11 @@ void mt_store_init(struct mt_store *s, mt_dtype dtype, const struct mt_target *t
                    int rank)
 {
     *s = (struct mt_store){.dtype = dtype, .target = t, .mesh = *mesh, .rank = rank};
+    int n = mt_mesh_place(mesh, MT_GROUP_SHARD, rank).n;
+    if (!mt_mesh_near(mesh, MT_GROUP_SHARD)) return;
+    s->shard_piece = calloc((size_t)n, sizeof *s->shard_piece);
+    MT_ASSERT(s->shard_piece);
+    for (int i = 0; i < n; i++) s->shard_piece[i] = mt_mesh_piece(mesh, MT_GROUP_SHARD, i);
 }
 
 void mt_store_release(struct mt_store *s)
@@ -27,6 +32,7 @@ void mt_store_release(struct mt_store *s)
     free(s->matrix);
     free(s->tensor);
     free(s->cut);
+    free(s->shard_piece);
     *s = (struct mt_store){0};
 }
 
@@ -88,10 +94,12 @@ static int64_t *copy_of(const int64_t *x, int64_t n)
     return memcpy(copy, x, (size_t)n * sizeof *copy);
 }
 
-int mt_store_add_cut(struct mt_store *s, int64_t n, const int64_t *at)
+int mt_store_add_cut(struct mt_store *s, int64_t n, const int64_t *at, const int32_t *of)
 {
     s->cut = grown(s->cut, s->n_cuts, &s->cap_cuts, sizeof *s->cut);
-    s->cut[s->n_cuts] = (struct mt_cut){.n = n, .at = copy_of(at, n + 1), .hash = mt_hash_ints(0, at, n + 1)};
+    struct mt_cut *c = &s->cut[s->n_cuts];
+    *c = (struct mt_cut){.n = n, .at = copy_of(at, n + 1), .of = of, .hash = mt_hash_ints(0, at, n + 1)};
+    for (int64_t i = 0; i < n && of; i++) c->hash = mt_hash_mix(c->hash, (uint64_t)of[i]);
     return s->n_cuts++;
 }
 
@@ -272,20 +280,55 @@ mt_view mt_store_passing(const struct mt_store *s, int bucket)
     return b->members > 1 ? mt_view_of(b->work_row, MT_U8, 0, b->work_piece, 0, 0)
                           : mt_view_of(b->wire_row, MT_U8, 0, b->wire_piece, 0, 0);
 }
-mt_view mt_store_wire_piece(const struct mt_store *s, int bucket)
+/* The pieces [first, first + n) of this rank's rail, of which it has one; all of them in one level. */
+struct rail {
+    int first, n;
+};
+static struct rail rail_of(const struct mt_bucket *b)
 {
-    const struct mt_bucket *b = &s->bucket[bucket];
-    return mt_view_of(b->wire_row, MT_U8, b->wire_at, b->wire_edge[b->me + 1] - b->wire_edge[b->me], 0, 0);
+    int n = b->near ? b->members / b->near : b->members;
+    return (struct rail){b->me / n * n, n};
 }
-mt_view mt_store_wire_full(const struct mt_store *s, int bucket)
+static int64_t region_elements(const struct mt_bucket *b)
+{
+    struct rail r = rail_of(b);
+    return b->edge[r.first + r.n] - b->edge[r.first];
+}
+/* edge: of the pieces, in units of `size` bytes; at: where this rank's begins in its row, likewise. */
+static struct mt_gathering gathering(const struct mt_bucket *b, int32_t row, int32_t full_row,
+                                     const int64_t *edge, int64_t size, int64_t at, struct mt_cuts cut)
+{
+    struct rail r = rail_of(b);
+    int64_t fetched = size * (edge[r.first + r.n] - edge[r.first]);
+    bool apart = b->region_row >= 0;
+    return (struct mt_gathering){
+        .mine = mt_view_of(row, MT_U8, size * at, size * (edge[b->me + 1] - edge[b->me]), 0, 0),
+        .whole = mt_view_of(full_row, MT_U8, 0, size * edge[b->members], 0, 0),
+        .fetched = mt_view_of(apart ? b->region_row : full_row, MT_U8, apart ? 0 : size * edge[r.first],
+                              fetched, 0, 0),
+        .apart = apart ? mt_view_of(b->region_row, MT_U8, 0, b->region_bytes, 0, 0) : MT_NONE,
+        .host = b->host_row >= 0 ? mt_view_of(b->host_row, MT_U8, 0, fetched, 0, 0) : MT_NONE,
+        .host_row = b->host_row >= 0 ? mt_view_of(b->host_row, MT_U8, 0, b->region_bytes, 0, 0) : MT_NONE,
+        .cut = cut};
+}
+struct mt_gathering mt_store_gathering(const struct mt_store *s, int bucket, enum mt_pass pass)
 {
     const struct mt_bucket *b = &s->bucket[bucket];
-    return mt_view_of(b->wire_full_row, MT_U8, 0, b->n * b->wire_bytes, 0, 0);
+    if (b->fp8) return gathering(b, b->wire_row, b->wire_full_row, b->wire_edge, 1, b->wire_at, b->wire_cut);
+    if (b->work_bytes)
+        return gathering(b, b->work_row, b->full_row[pass], b->work_edge, 1, b->work_at, b->work_cut);
+    return gathering(b, b->row[MT_STATE_MASTER], b->full_row[pass], b->edge, 4, b->at, b->master_cut);
 }
 mt_view mt_store_grad_wire(const struct mt_store *s, int bucket)
 {
     const struct mt_bucket *b = &s->bucket[bucket];
-    return mt_view_of(b->grad_wire_row, b->grad_wire, 0, b->n * b->elements, 0, 0);
+    return mt_view_of(b->grad_wire_row, b->grad_wire, 0, region_elements(b), 0, 0);
+}
+mt_view mt_store_grad_region(const struct mt_store *s, int bucket)
+{
+    const struct mt_bucket *b = &s->bucket[bucket];
+    int64_t n = region_elements(b), off = 4 * b->edge[rail_of(b).first];
+    return mt_view_of(b->grad_row, n ? MT_F32 : MT_U8, off, n, 0, 0);
 }
 
 mt_view mt_store_piece(const struct mt_store *s, int bucket, enum mt_state what)
@@ -298,11 +341,6 @@ mt_view mt_store_piece_bytes(const struct mt_store *s, int bucket, enum mt_state
 {
     const struct mt_bucket *b = &s->bucket[bucket];
     return mt_view_of(b->row[what], MT_U8, 4 * b->at, 4 * (b->edge[b->me + 1] - b->edge[b->me]), 0, 0);
-}
-mt_view mt_store_work_piece(const struct mt_store *s, int bucket)
-{
-    const struct mt_bucket *b = &s->bucket[bucket];
-    return mt_view_of(b->work_row, MT_U8, b->work_at, b->work_edge[b->me + 1] - b->work_edge[b->me], 0, 0);
 }
 mt_view mt_store_full(const struct mt_store *s, int bucket, enum mt_pass pass)
 {
@@ -318,14 +356,29 @@ mt_view mt_store_full_grad(const struct mt_store *s, int bucket)
 mt_view mt_store_staging_bytes(const struct mt_store *s, int bucket)
 {
     const struct mt_bucket *b = &s->bucket[bucket];
-    return mt_view_of(b->staging_row, MT_U8, 0, mt_dtype_bytes(b->grad_wire) * b->members * b->piece, 0, 0);
+    return mt_view_of(b->staging_row, MT_U8, 0, mt_dtype_bytes(b->grad_wire) * rail_of(b).n * b->piece, 0, 0);
+}
+/* n elements from each of `rows`, ld elements apart. */
+static mt_view strided(int32_t row, mt_dtype t, int64_t rows, int64_t n, int64_t ld)
+{
+    mt_view v = mt_view_of(row, t, 0, rows, n, 0);
+    v.ld = ld;
+    v.bytes = mt_dtype_bytes(t) * ((rows - 1) * ld + n);
+    return v;
 }
 mt_view mt_store_staging(const struct mt_store *s, int bucket)
 {
     const struct mt_bucket *b = &s->bucket[bucket];
     int64_t mine = b->edge[b->me + 1] - b->edge[b->me];
-    mt_view v = mt_view_of(b->staging_row, b->grad_wire, 0, b->members, mine, 0);
-    v.ld = b->piece;
-    v.bytes = mt_dtype_bytes(b->grad_wire) * ((b->members - 1) * b->piece + mine);
-    return v;
+    return strided(b->staging_row, b->grad_wire, rail_of(b).n, mine, b->piece);
+}
+mt_view mt_store_node_staging_bytes(const struct mt_store *s, int bucket)
+{
+    const struct mt_bucket *b = &s->bucket[bucket];
+    return mt_view_of(b->node_staging_row, MT_U8, 0, 4 * b->near * b->region, 0, 0);
+}
+mt_view mt_store_node_staging(const struct mt_store *s, int bucket)
+{
+    const struct mt_bucket *b = &s->bucket[bucket];
+    return strided(b->node_staging_row, MT_F32, b->near, region_elements(b), b->region);
 }

@@ -19,7 +19,11 @@
  * What travels may be narrower. Gradients of a bucket with a working copy may be cast to bf16 before they are scattered. A
  * bucket of packed matrices may be gathered as fp8 (device/fp8_form.h): this rank's piece is then kept in that form, made from
  * the working copy whenever the masters have changed, and every rank turns what it has gathered back into the working form.
- * A group of one does the same to its only piece, so that the weights are the same over any number of ranks. */
+ * A group of one does the same to its only piece, so that the weights are the same over any number of ranks.
+ *
+ * A group that moves in two levels (mesh/mesh.h) has its pieces in the bucket rail by rail. A rail's pieces are a region: one
+ * range, which a gather between nodes puts into its place in the whole; a gather inside the node brings the other regions.
+ * Gradients go the other way: whole ones are scattered inside the node, summed to this rank's region, scattered over its rail. */
 #ifndef MT_SHARD_STORE_H
 #define MT_SHARD_STORE_H
 #include <stdint.h>
@@ -37,6 +41,9 @@ enum mt_placement { MT_PLACED_FLAT, MT_PLACED_BLOCK, MT_PLACED_OWNED };
 /* How it is gathered: as mt_formats says; its working copy as it is; as fp8. */
 enum mt_gathered { MT_GATHERED_AS_ALL, MT_GATHERED_WORK, MT_GATHERED_FP8 };
 enum mt_state { MT_STATE_MASTER, MT_STATE_GRAD, MT_STATE_M, MT_STATE_V, MT_N_STATES };
+/* Of a unit's gathered weights, what stays from forward to backward: this rank's piece; the region that its rail brought, in two
+ * levels; everything. */
+enum mt_kept { MT_KEPT_PIECE, MT_KEPT_REGION, MT_KEPT_ALL };
 enum mt_pass { MT_FORWARD, MT_BACKWARD, MT_N_PASSES };
 
 /* What travels between ranks. */
@@ -53,6 +60,11 @@ struct mt_offload {
     int slots;
     int64_t slot_bytes; /* of one state in a slot, unless one strip needs more */
 };
+/* How something is cut, in bytes, as indices in mt_store.cut; -1: there is no such collective. */
+struct mt_cuts {
+    int all;        /* in one level: the whole, over the group */
+    int rail, node; /* in two: this rank's region, over its rail; the whole, by regions, over its node */
+};
 struct mt_bucket {
     int unit;
     int64_t n;          /* experts stacked in it, of this rank's slot; 1 for dense buckets */
@@ -63,26 +75,31 @@ struct mt_bucket {
     enum mt_placement placement;
     bool dealt; /* dense and owned, by more than one: pieces of any size, in rows that such buckets share */
     enum mt_group_id group;
-    int members, me;
-    int64_t *edge;             /* [members + 1] elements: where the bucket is cut; owned */
-    int64_t *work_edge;        /* [members + 1] bytes of the working copy, likewise; owned */
-    int master_cut, work_cut;  /* indices of the same cuts in mt_store.cut, in bytes; -1: a group of one */
+    int members, me;                     /* me: this rank's piece */
+    int near;                            /* members on each node where two levels move it, 0: one level */
+    int64_t *edge;                       /* [members + 1] elements: where the bucket is cut; owned */
+    int64_t *work_edge;                  /* [members + 1] bytes of the working copy, likewise; owned */
+    struct mt_cuts master_cut, work_cut; /* the same cuts; none in a group of one */
     int64_t piece, work_piece; /* elements and bytes of the largest piece: what rows are sized for */
     bool host[MT_N_STATES];    /* in host memory */
+    int64_t region;            /* elements of the largest region */
     int32_t row[MT_N_STATES], work_row;
     int32_t acc_row; /* gradients in host memory: this rank's accumulators, while pieces are added; -1 */
     int64_t at, work_at, wire_at; /* where this rank's piece begins in these rows: elements, bytes, bytes */
     int32_t full_row[MT_N_PASSES], grad_row,
-        staging_row;    /* gathered weights, whole gradients, pieces to be summed; -1 */
-    mt_dtype grad_wire; /* of what is scattered; not f32: through grad_wire_row, cut by grad_cut */
-    int grad_cut;
+        staging_row;         /* gathered weights, whole gradients, pieces to be summed; -1 */
+    mt_dtype grad_wire;      /* of what is scattered; not f32: through grad_wire_row, cut by grad_cut */
+    struct mt_cuts grad_cut; /* node: of f32, as whole gradients are */
     int32_t grad_wire_row;
-    bool fp8;           /* gathered as fp8; the working copy is then kept only by a group of one */
-    int64_t wire_bytes; /* fp8 form of one part; 0: gathered as it is */
-    int64_t *wire_edge; /* [members + 1] bytes of it, as work_edge; owned */
-    int wire_cut;
+    int32_t node_staging_row; /* two levels: the node's gradients of this rank's region */
+    bool fp8;                 /* gathered as fp8; the working copy is then kept only by a group of one */
+    int64_t wire_bytes;       /* fp8 form of one part; 0: gathered as it is */
+    int64_t *wire_edge;       /* [members + 1] bytes of it, as work_edge; owned */
+    struct mt_cuts wire_cut;
     int64_t wire_piece;              /* the largest */
     int32_t wire_row, wire_full_row; /* this rank's piece in that form; everybody's */
+    int32_t region_row, host_row;    /* what is kept for further passes, see mt_unit; -1 */
+    int64_t region_bytes;            /* of each */
 };
 struct mt_matrix {
     int unit, bucket, kind; /* kind, layer: the model's */
@@ -108,7 +125,9 @@ struct mt_tensor {
 };
 struct mt_unit {
     int layer;
-    bool experts, kept;    /* kept: what forward gathered serves backward too */
+    bool experts;
+    bool in_host; /* what a step gathered first is kept in host memory for its other passes */
+    enum mt_kept kept;
     int64_t n_experts;     /* of this rank's slot; 0: dense */
     int bucket, n_buckets; /* the first of them, and how many; from mt_store_layout */
 };
@@ -128,7 +147,8 @@ struct mt_store {
     struct mt_bucket *bucket;
     struct mt_matrix *matrix;
     struct mt_tensor *tensor;
-    struct mt_cut *cut; /* for mt_ctx.cut */
+    struct mt_cut *cut;   /* for mt_ctx.cut */
+    int32_t *shard_piece; /* by member of the shard group, its piece; NULL: its index */
     int n_units, n_buckets, n_matrices, n_tensors, n_cuts, cap_units, cap_matrices, cap_tensors, cap_cuts;
 };
 void mt_store_init(struct mt_store *s, mt_dtype dtype, const struct mt_target *t, const struct mt_mesh *mesh,
@@ -142,8 +162,9 @@ int mt_store_add_unit(struct mt_store *s, int layer, int64_t n_experts);
 int mt_store_add_matrix(struct mt_store *s, int kind, int layer, enum mt_form form, int64_t cols,
                         int64_t block);
 int mt_store_add_tensor(struct mt_store *s, int kind, int layer, int64_t rows, double init_std);
-/* A cut of n pieces for gather_cut and its like; at[n + 1], bytes, is copied. Returns its index. */
-int mt_store_add_cut(struct mt_store *s, int64_t n, const int64_t *at);
+/* A cut of n pieces for gather_cut and its like; at[n + 1], bytes, is copied; of: see mt_cut, kept by the caller. Returns its
+ * index. */
+int mt_store_add_cut(struct mt_store *s, int64_t n, const int64_t *at, const int32_t *of);
 /* Where the same pieces begin if padding is not counted, in bytes [n + 1], copied: for the byte ledger. Without it all counts. */
 void mt_store_cut_content(struct mt_store *s, int cut, const int64_t *content);
 /* After the last tensor and the assignment of optimizers: buckets, owners, offsets, cuts, and the rows in the ledger. Rows are
@@ -183,16 +204,31 @@ mt_view mt_store_passing(const struct mt_store *s, int bucket);
 mt_view mt_store_piece(const struct mt_store *s, int bucket,
                        enum mt_state what); /* [elements] f32; MT_NONE if empty */
 mt_view mt_store_piece_bytes(const struct mt_store *s, int bucket,
-                             enum mt_state what);                  /* the same as u8, perhaps empty */
-mt_view mt_store_work_piece(const struct mt_store *s, int bucket); /* [bytes] u8 */
+                             enum mt_state what); /* the same as u8, perhaps empty */
 mt_view mt_store_full(const struct mt_store *s, int bucket, enum mt_pass pass); /* [bytes] u8 */
-mt_view mt_store_wire_piece(const struct mt_store *s, int bucket); /* [bytes] u8, likewise of the fp8 form */
-mt_view mt_store_wire_full(const struct mt_store *s, int bucket);  /* [bytes] u8 */
-mt_view mt_store_full_grad(const struct mt_store *s, int bucket);  /* [elements] f32 */
-mt_view mt_store_grad_wire(const struct mt_store *s, int bucket);  /* [elements] grad_wire */
+/* What a gather moves, [bytes] u8: of the fp8 form where that travels, else of the working copy, else of the masters. */
+struct mt_gathering {
+    mt_view mine, whole; /* this rank's piece; where everything goes, in the buffer of a pass */
+    mt_view
+        fetched; /* where this rank's piece and those from other ranks, in two levels of its rail, go: a part of `whole`, */
+    mt_view apart; /* or of this row, if it is given, which is kept for backward */
+    mt_view host;  /* the same in host memory, MT_NONE: it is not kept there; and all of that row */
+    mt_view host_row;
+    struct mt_cuts cut;
+};
+struct mt_gathering mt_store_gathering(const struct mt_store *s, int bucket, enum mt_pass pass);
+
+mt_view mt_store_full_grad(const struct mt_store *s, int bucket); /* [elements] f32 */
+/* [elements] grad_wire: of what is scattered last: whole gradients, in two levels this rank's region of them. */
+mt_view mt_store_grad_wire(const struct mt_store *s, int bucket);
 mt_view mt_store_staging(const struct mt_store *s,
-                         int bucket); /* [members, elements of the piece] grad_wire, ld = largest piece */
+                         int bucket); /* [senders, elements of the piece] grad_wire, ld = largest piece */
 mt_view mt_store_staging_bytes(const struct mt_store *s, int bucket); /* the whole row */
+/* Two levels: this rank's region of whole gradients, [elements] f32, as u8 if empty; and of those of the node's members. */
+mt_view mt_store_grad_region(const struct mt_store *s, int bucket);
+mt_view mt_store_node_staging(const struct mt_store *s,
+                              int bucket); /* [near, elements of the region] f32, ld = largest region */
+mt_view mt_store_node_staging_bytes(const struct mt_store *s, int bucket);
 
 /* Of everything above that all ranks must have alike: units, buckets, dtypes, orders, cuts. */
 uint64_t mt_store_hash(const struct mt_store *s);

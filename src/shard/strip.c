@@ -77,7 +77,8 @@ bool mt_strip_shares(const struct mt_store *s, const struct mt_strip *p, int by)
 enum mt_arena mt_strip_side(const struct mt_store *s, int tensor)
 {
     const struct mt_bucket *b = bucket_of(s, tensor);
-    bool exchanged = s->tensor[tensor].optimizer == MT_MUON && !s->unit[b->unit].experts && b->members > 1;
+    bool exchanged = s->tensor[tensor].optimizer == MT_MUON && !s->unit[b->unit].experts && b->members > 1 &&
+                     !b->dealt; /* owned whole */
     return s->offload.host_compute && b->work_bytes && !exchanged ? MT_HOST_ARENA : MT_DEVICE_ARENA;
 }
 
@@ -107,8 +108,8 @@ mt_view mt_strip_work(const struct mt_store *s, const struct mt_strip *p, int32_
                             ? m->cols * mt_dtype_bytes(s->dtype)
                             : mt_packed_bytes(s->target, s->dtype, MT_PACKED_NT, s->target->panel, m->cols) /
                                   s->target->panel;
-    int64_t off =
-        b->work_at + p->part * b->work_bytes + m->work_off + p->row0 * row_bytes - b->work_edge[b->me];
+    int64_t off = b->work_at + p->part * b->work_bytes + m->work_off + p->row0 * row_bytes -
+                  b->work_edge[b->me];
     int32_t row = b->work_row < 0 ? lane : b->work_row;
     if (b->work_row < 0) off = 0;
     return m->form == MT_FORM_ROWS

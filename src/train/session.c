@@ -107,6 +107,11 @@ static struct mt_offload offload_of(const mt_config *c)
                                .slot_bytes = c->offload_slot_bytes};
 }
 
+static enum mt_kept kept_of(mt_choice_reshard r)
+{
+    return r == MT_RESHARD_NONE ? MT_KEPT_ALL : r == MT_RESHARD_NODE ? MT_KEPT_REGION : MT_KEPT_PIECE;
+}
+
 /* Classes of results that layers are asked to keep. */
 static uint32_t keeps_of(const mt_config *c)
 {
@@ -125,6 +130,7 @@ static uint32_t keeps_of(const mt_config *c)
 static struct mt_model_options model_options(const struct mt_session *s, int rank)
 {
     const mt_config *c = s->cfg;
+    mt_choice_host_weights host = s->inference ? MT_HOST_WEIGHTS_NONE : c->shard_host_weights;
     int64_t micro = s->inference ? 1 : c->train_global_batch / (c->train_micro_batch * s->world);
     return (struct mt_model_options){
         .eps = c->model_norm_eps,
@@ -147,6 +153,10 @@ static struct mt_model_options model_options(const struct mt_session *s, int ran
         .offload = offload_of(c),
         .groups = c->shard_groups,
         .n_groups = c->shard_groups_count,
+        .kept_dense = kept_of(c->shard_reshard_dense),
+        .kept_experts = kept_of(c->shard_reshard_experts),
+        .host_dense = host == MT_HOST_WEIGHTS_DENSE || host == MT_HOST_WEIGHTS_ALL,
+        .host_experts = host == MT_HOST_WEIGHTS_EXPERTS || host == MT_HOST_WEIGHTS_ALL,
         .offloaded = s->inference ? 0 : llround(c->offload_activations_fraction * (double)c->model_layers),
         .offload_prefetch = c->offload_activations_prefetch,
         .keeps = s->inference ? 0 : keeps_of(c),
@@ -261,6 +271,7 @@ static mt_status plan_first(struct mt_session *s, mt_err *e)
     const mt_config *cfg = s->cfg;
     MT_TRY(mt_mesh_init(&s->mesh, s->world, s->inference ? 1 : (int)cfg->mesh_replicas,
                         s->inference ? 1 : (int)cfg->mesh_ep, (int)cfg->mesh_ranks_per_node, e));
+    s->mesh.flat = cfg->shard_hierarchy == MT_HIERARCHY_FLAT;
     s->rank = calloc((size_t)s->n_local, sizeof *s->rank);
     s->args = calloc((size_t)s->n_local, sizeof *s->args);
     MT_REQUIRE(s->rank && s->args, e, MT_IO, "no memory for %d ranks", s->n_local);

@@ -205,7 +205,7 @@ void mt_train_step(struct mt_ctx *ctx, void *arg)
     const struct mt_model *m = r->m;
     struct mt_stream *s = &ctx->stream[MT_COMPUTE];
 
-    mt_units_restart(r);
+    mt_units_restart(r, true);
     mt_model_zero(r);
     batch_in(r, t->micro);
     count_labels(r, t->micro);
@@ -230,7 +230,7 @@ void mt_eval_step(struct mt_ctx *ctx, void *arg)
     const struct mt_model *m = r->m;
     struct mt_stream *s = &ctx->stream[MT_COMPUTE];
 
-    mt_units_restart(r);
+    mt_units_restart(r, t->micro > 1);
     batch_in(r, t->micro);
     mt_fill0(s, m->loss);
     mt_fill0(s, m->valid);
@@ -252,7 +252,7 @@ void mt_fill_step(struct mt_ctx *ctx, void *arg)
 {
     struct mt_step *t = arg;
     (void)ctx;
-    mt_units_restart(&t->rank);
+    mt_units_restart(&t->rank, false);
     mt_model_fill(&t->rank, (uint64_t)t->cfg->train_seed);
     mt_model_tables(&t->rank);
     mt_model_pack(&t->rank);
@@ -262,7 +262,7 @@ void mt_pack_step(struct mt_ctx *ctx, void *arg)
 {
     struct mt_step *t = arg;
     (void)ctx;
-    mt_units_restart(&t->rank);
+    mt_units_restart(&t->rank, false);
     mt_model_tables(&t->rank);
     mt_model_pack(&t->rank);
 }

@@ -80,7 +80,7 @@ int mt_wire_fields(const struct mt_session *s, bool by_group, char *out, size_t 
 /* ---- the table ---- */
 static void print_row(int group, int stream, int op, const struct mt_lane *l, int world)
 {
-    mt_say("  %-8s %-8s %-13s %8lld %15lld %15lld %12lld\n", mt_mesh_group_name((enum mt_group_id)group),
+    mt_say("  %-10s %-8s %-13s %8lld %15lld %15lld %12lld\n", mt_mesh_group_name((enum mt_group_id)group),
            mt_stream_name(stream), mt_op_info[op].name, (long long)(l->calls / world),
            (long long)l->flow[MT_LINK_NODE].sent, (long long)l->flow[MT_LINK_NET].sent,
            (long long)(mt_lane_padding(l, MT_LINK_NODE) + mt_lane_padding(l, MT_LINK_NET)));
@@ -93,7 +93,8 @@ static void print_table(const struct mt_session *s, int64_t step)
         mt_say("traffic   step %lld, bytes sent by all %d ranks, own pieces not counted\n", (long long)step,
                s->world);
     if (first)
-        mt_say("  group    stream   collective       calls     inside nodes   between nodes      padding\n");
+        mt_say(
+            "  group      stream   collective       calls     inside nodes   between nodes      padding\n");
     for (int g = 0; g < MT_N_GROUPS; g++)
         for (int stream = 0; stream < MT_N_STREAMS; stream++)
             for (int op = MT_COMM_FIRST; op < MT_COMM_FIRST + MT_N_COMM_OPS; op++) {

@@ -31,6 +31,9 @@ compare 2 mesh.ep=2 train.dtype=f32
 compare 4 mesh.ep=2
 compare 4 mesh.ep=2 mesh.replicas=2 device.workers=1
 compare 4 "shard.groups=[{match: '*.mlp.*', placement: block}, {match: '*.experts.*', gather: fp8}, {match: '*', placement: owned}]"
+small+=(mesh.ranks_per_node=2)
+compare 4 mesh.ep=2 shard.reshard_dense=node shard.host_weights=all train.global_batch=16 # two levels
+small+=(mesh.ranks_per_node=4)
 compare 4 mesh.ep=2 data.balance=attention device.workers=1
 
 # the last of these goes on: stopped early by processes, ended by ranks of one process, and the other way round

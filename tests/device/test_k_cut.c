@@ -2,9 +2,12 @@
  * parts. */
 #include "check.h"
 #include "device/cpu/kernels.h"
+#include "device/device.h"
 
 enum { MEMBERS = 5, WHOLE = 20011, STRIDE = 13000, UNTOUCHED = 0xee };
-static const int64_t at[MEMBERS + 1] = {0, 4096, 4096, 4099, 17000, WHOLE};
+static int64_t at[MEMBERS + 1] = {0, 4096, 4096, 4099, 17000, WHOLE};
+static const int32_t order[MEMBERS] = {3, 0, 4, 2, 1};
+static const struct mt_cut cut = {.n = MEMBERS, .at = at}, mixed = {.n = MEMBERS, .at = at, .of = order};
 
 static unsigned char source[MEMBERS][WHOLE], got[MEMBERS * STRIDE + 64];
 
@@ -25,7 +28,7 @@ static void run(enum mt_op op, int me, int64_t third, int parts)
     c.arg[1] = src;
     c.dim['R' - 'A'] = MEMBERS;
     c.dim['I' - 'A'] = me;
-    c.scalar[1].i = (int64_t)(intptr_t)at;
+    c.scalar[1].i = (int64_t)(intptr_t)&cut;
     c.scalar[2].i = third;
     for (int p = 0; p < parts; p++) mt_cpu_kernel[op](&c, p, parts, NULL, NULL);
 }
@@ -84,8 +87,31 @@ TEST(spread_by_the_root)
             }
 }
 
+/* Pieces that lie in another order than their members, of which one's own is in its place. */
+TEST(pieces_in_any_order)
+{
+    for (int me = 0; me < MEMBERS; me++)
+        for (int parts = 1; parts <= 7; parts += 3) {
+            void *src[MEMBERS];
+            struct mt_call c = {.op = MT_OP_gather_rest};
+            fill();
+            for (int m = 0; m < MEMBERS; m++) src[m] = m == me ? got + at[order[m]] : source[m];
+            memcpy(src[me], source[me], (size_t)(at[order[me] + 1] - at[order[me]]));
+            c.arg[0] = got;
+            c.arg[1] = src;
+            c.dim['R' - 'A'] = MEMBERS;
+            c.dim['I' - 'A'] = me;
+            c.scalar[1].i = (int64_t)(intptr_t)&mixed;
+            for (int p = 0; p < parts; p++) mt_cpu_kernel[c.op](&c, p, parts, NULL, NULL);
+            for (int m = 0; m < MEMBERS; m++)
+                CHECK_INT(wrong(at[order[m]], source[m], at[order[m] + 1] - at[order[m]]), 0);
+            CHECK_INT(touched(), 0);
+        }
+}
+
 int main(void)
 {
+    RUN(pieces_in_any_order);
     RUN(gathered_by_everyone_or_by_the_root);
     RUN(scattered_by_everyone);
     RUN(spread_by_the_root);

@@ -36,7 +36,10 @@ static struct table table_of(int op)
     struct table t = {{{0}}, {{0}}};
     for (int i = 0; i < N; i++)
         for (int j = 0; j < N; j++) {
-            int piece = op == MT_OP_gather_cut || op == MT_OP_collect_cut || op == MT_OP_gather ? i : j;
+            int piece = op == MT_OP_gather_cut || op == MT_OP_gather_rest || op == MT_OP_collect_cut ||
+                                op == MT_OP_gather
+                            ? i
+                            : j;
             bool even = op == MT_OP_gather || op == MT_OP_scatter,
                  exchange = op == MT_OP_exchange || op == MT_OP_exchange_home;
             bool goes = i != j;
@@ -65,6 +68,7 @@ static void all_ops(struct mt_ctx *c, void *arg)
     mt_scatter(s, ranks_part(t->out, 0, N * 4 * UNIT), ranks_part(t->in, 0, UNITS * UNIT), MT_GROUP_WORLD,
                UNITS, UNIT);
     mt_gather_cut(s, out, piece, MT_GROUP_WORLD, 0);
+    mt_gather_rest(s, out, ranks_part(t->out, at[c->rank], size_of(c->rank)), MT_GROUP_WORLD, 0);
     mt_scatter_cut(s, ranks_part(t->out, 0, 96 * N), ranks_part(t->in, 0, 240), MT_GROUP_WORLD, 0, 96);
     mt_collect_cut(s, c->rank == 3 ? out : none, piece, MT_GROUP_WORLD, 0, 3);
     mt_spread_cut(s, ranks_part(t->out, 0, size_of(c->rank)),

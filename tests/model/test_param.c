@@ -15,7 +15,8 @@ static int64_t count_store(const struct mt_shape *s)
 {
     struct mt_store st;
     int64_t n = 0;
-    mt_store_init(&st, MT_BF16, mt_target_cpu(MT_ISA_SCALAR), &(struct mt_mesh){1, 1, 1}, 0);
+    mt_store_init(&st, MT_BF16, mt_target_cpu(MT_ISA_SCALAR),
+                  &(struct mt_mesh){.world = 1, .replicas = 1, .ep = 1}, 0);
     mt_params_declare(&st, s, 0.02);
     for (int t = 0; t < st.n_tensors; t++) {
         const struct mt_matrix *m = &st.matrix[st.tensor[t].matrix];
@@ -94,7 +95,8 @@ TEST(names)
     if (!load(&c, NULL, 8, option)) return;
     struct mt_shape s = mt_shape_of(&c);
     struct mt_store st;
-    mt_store_init(&st, MT_F32, mt_target_cpu(MT_ISA_SCALAR), &(struct mt_mesh){1, 1, 1}, 0);
+    mt_store_init(&st, MT_F32, mt_target_cpu(MT_ISA_SCALAR),
+                  &(struct mt_mesh){.world = 1, .replicas = 1, .ep = 1}, 0);
     mt_params_declare(&st, &s, 0.02);
     for (int t = 0; t < st.n_tensors; t++)
         for (int64_t i = 0, e = st.unit[st.matrix[st.tensor[t].matrix].unit].n_experts;
@@ -119,7 +121,8 @@ TEST(initial_spread)
     if (!load(&c, NULL, 1, (char *[]){(char[]){"model.attn_bias=true"}})) return;
     struct mt_shape s = mt_shape_of(&c);
     struct mt_store st;
-    mt_store_init(&st, MT_F32, mt_target_cpu(MT_ISA_SCALAR), &(struct mt_mesh){1, 1, 1}, 0);
+    mt_store_init(&st, MT_F32, mt_target_cpu(MT_ISA_SCALAR),
+                  &(struct mt_mesh){.world = 1, .replicas = 1, .ep = 1}, 0);
     mt_params_declare(&st, &s, 0.04);
     for (int t = 0; t < st.n_tensors; t++) {
         char name[96];

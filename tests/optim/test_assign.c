@@ -19,7 +19,8 @@ static void open_fixture(struct fixture *f)
     memset(f, 0, sizeof *f);
     CHECK_INT(mt_config_load(&f->cfg, NULL, 7, arg, &e), MT_OK);
     struct mt_shape shape = mt_shape_of(&f->cfg);
-    mt_store_init(&f->store, MT_F32, mt_target_cpu(MT_ISA_SCALAR), &(struct mt_mesh){1, 1, 1}, 0);
+    mt_store_init(&f->store, MT_F32, mt_target_cpu(MT_ISA_SCALAR),
+                  &(struct mt_mesh){.world = 1, .replicas = 1, .ep = 1}, 0);
     mt_params_declare(&f->store, &shape, 0.02);
 }
 

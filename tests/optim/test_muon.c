@@ -37,7 +37,7 @@ static bool plan_open(struct plan *p, const char *file, const char *const *optio
     if (!load(&p->cfg, file, options)) return false;
     struct mt_shape shape = mt_shape_of(&p->cfg);
     mt_store_init(&p->m.store, p->cfg.train_dtype, mt_target_cpu(MT_ISA_SCALAR),
-                  &(struct mt_mesh){world, replicas, ep}, rank);
+                  &(struct mt_mesh){.world = world, .replicas = replicas, .ep = ep}, rank);
     mt_params_declare(&p->m.store, &shape, 0.02);
     mt_ledger_init(&p->g, 64);
     if (!CHECK(mt_params_place(&p->m.store, p->cfg.shard_groups, p->cfg.shard_groups_count, &e) == MT_OK))
@@ -375,9 +375,9 @@ TEST(bytes_of_the_exchange)
         const struct mt_store *st = &s.rank[0].model.store;
         int64_t all = 0, home = 0;
         for (int i = 0; i < u->n_dense; i++) {
-            const int64_t *at = st->cut[u->dense[i].cut].at;
-            all += at[world];
-            home += at[u->dense[i].owner + 1] - at[u->dense[i].owner];
+            const struct mt_cut *cut = &st->cut[u->dense[i].cut];
+            all += cut->at[world];
+            home += mt_cut_to(cut, u->dense[i].owner) - mt_cut_from(cut, u->dense[i].owner);
         }
         CHECK_INT(update_received(&s), 2 * (all - home));
         mt_session_close(&s);

@@ -50,11 +50,11 @@ static inline int64_t update_received(const struct mt_session *s)
             if (c->op != MT_OP_collect_cut && c->op != MT_OP_spread_cut && c->op != MT_OP_gather_cut)
                 continue;
             int64_t in = q.arg[c->arg].bytes, root = c->op == MT_OP_gather_cut ? -1 : c->scalar[2].i;
-            const int64_t *at = st->cut[c->scalar[1].i].at;
+            const struct mt_cut *cut = &st->cut[c->scalar[1].i];
             if (c->op == MT_OP_spread_cut)
                 sum += r == root ? 0 : in;
             else
-                sum += in ? in - (at[r + 1] - at[r]) : 0;
+                sum += in ? in - (mt_cut_to(cut, r) - mt_cut_from(cut, r)) : 0;
         }
         mt_recording_release(&q);
     }

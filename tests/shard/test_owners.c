@@ -98,7 +98,8 @@ static void check_rotation(int experts, int layers, int world, int ep)
     struct mt_store s;
     struct mt_ledger g;
     int64_t most = 0, least = INT64_MAX;
-    mt_store_init(&s, MT_F32, mt_target_cpu(MT_ISA_SCALAR), &(struct mt_mesh){world, 1, ep}, 0);
+    mt_store_init(&s, MT_F32, mt_target_cpu(MT_ISA_SCALAR),
+                  &(struct mt_mesh){.world = world, .replicas = 1, .ep = ep}, 0);
     mt_params_declare(&s, &shape, 0.02);
     CHECK(mt_optim_assign(&s, &cfg, &e) == MT_OK);
     mt_ledger_init(&g, 64);

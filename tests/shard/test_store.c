@@ -22,7 +22,7 @@ static bool open_fixture(struct fixture *f, mt_dtype dtype, enum mt_isa isa, boo
     memset(f, 0, sizeof *f);
     if (!CHECK(mt_config_load(&f->cfg, NULL, 10, arg, &e) == MT_OK)) return false;
     f->shape = mt_shape_of(&f->cfg);
-    mt_store_init(&f->s, dtype, mt_target_cpu(isa), &(struct mt_mesh){1, 1, 1}, 0);
+    mt_store_init(&f->s, dtype, mt_target_cpu(isa), &(struct mt_mesh){.world = 1, .replicas = 1, .ep = 1}, 0);
     mt_params_declare(&f->s, &f->shape, 0.02);
     if (!CHECK(mt_optim_assign(&f->s, &f->cfg, &e) == MT_OK)) return false;
     mt_ledger_init(&f->g, mt_target_cpu(isa)->align);
@@ -172,8 +172,8 @@ static void check_cut(int world, int replicas, int ep)
     for (int rank = 0; rank < world; rank++) {
         struct mt_store s;
         struct mt_ledger g;
-        mt_store_init(&s, MT_BF16, mt_target_cpu(MT_ISA_AMX_BF16), &(struct mt_mesh){world, replicas, ep},
-                      rank);
+        mt_store_init(&s, MT_BF16, mt_target_cpu(MT_ISA_AMX_BF16),
+                      &(struct mt_mesh){.world = world, .replicas = replicas, .ep = ep}, rank);
         mt_params_declare(&s, &shape, 0.02);
         if (!CHECK(mt_optim_assign(&s, &cfg, &e) == MT_OK)) return;
         mt_ledger_init(&g, 64);
@@ -228,7 +228,8 @@ static void check_fp8_cut(int world, int ep)
     for (int rank = 0; rank < world; rank++) {
         struct mt_store s;
         struct mt_ledger g;
-        mt_store_init(&s, MT_BF16, mt_target_cpu(MT_ISA_AMX_BF16), &(struct mt_mesh){world, 1, ep}, rank);
+        mt_store_init(&s, MT_BF16, mt_target_cpu(MT_ISA_AMX_BF16),
+                      &(struct mt_mesh){.world = world, .replicas = 1, .ep = ep}, rank);
         s.formats = (struct mt_formats){.reduce = MT_BF16, .fp8_experts = true, .fp8_dense = true};
         mt_params_declare(&s, &shape, 0.02);
         if (!CHECK(mt_optim_assign(&s, &cfg, &e) == MT_OK)) return;

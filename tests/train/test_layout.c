@@ -1,4 +1,4 @@
-/* test: timeout=240 variants=release,asan,tsan,tsan-plain
+/* test: timeout=400 variants=release,asan,tsan,tsan-plain
  *
  * The same training on any number of ranks: losses, norms and every parameter after 5 steps, f32, against one rank. */
 #include "ranks.h"
@@ -198,6 +198,83 @@ TEST(muon_exchange)
     exchange_is_gather(5, "mesh.ep=1", "train.dtype=f32", 8); /* fewer experts than ranks */
 }
 
+/* The options, and further ones in a string, with spaces between. */
+struct options {
+    const char *o[40];
+    char text[256];
+};
+static const char *const *with(struct options *x, const char *const *options, const char *more)
+{
+    int n = 0;
+    char *rest = x->text;
+    snprintf(x->text, sizeof x->text, "%s", more);
+    while (options[n]) x->o[n] = options[n], n++;
+    for (const char *word; (word = strtok_r(rest, " ", &rest));) x->o[n++] = word;
+    x->o[n] = NULL;
+    return x->o;
+}
+
+/* Gathers in two levels bring the same bits; gradients are summed in another order: the first loss is equal to the bit. */
+TEST(two_levels)
+{
+    static const struct {
+        const char *mesh;
+        int world;
+    } t[] = {{"mesh.ep=1 mesh.ranks_per_node=2", 4},
+             {"mesh.ep=1 mesh.ranks_per_node=4", 8},
+             {"mesh.ep=2 mesh.ranks_per_node=4", 8},
+             {"mesh.ep=2 mesh.ranks_per_node=2 mesh.replicas=2", 8},
+             {"mesh.ep=4 mesh.ranks_per_node=4", 12}};
+    static const char *const base[] = {MOE, NULL};
+    for (size_t i = 0; i < sizeof t / sizeof t[0]; i++) {
+        struct options at_mesh, flat;
+        struct outcome one = {0}, two = {0};
+        const char *const *mesh = with(&at_mesh, base, t[i].mesh);
+        run(with(&flat, mesh, "shard.hierarchy=flat"), t[i].world, &one);
+        run(mesh, t[i].world, &two);
+        CHECK(one.loss[0] == two.loss[0]);
+        CHECK(one.norm[STEPS - 1] != two.norm[STEPS - 1]); /* or nothing was tried */
+        for (int k = 0; k < STEPS; k++) CHECK_CLOSE(two.loss[k] / one.loss[k], 1, 1e-6);
+        CHECK(one.n == two.n && relative(two.values, one.values, one.n) <= 1e-6);
+        free(one.values);
+        free(two.values);
+    }
+}
+
+/* What of gathered weights stays, on the device or in host memory, changes no bit. */
+static void same_weights(const char *const *base, const char *mesh, int world, const char *const *kept, int n)
+{
+    struct options at_mesh, more;
+    struct outcome plain = {0};
+    const char *const *options = with(&at_mesh, base, mesh);
+    run(options, world, &plain);
+    for (int i = 0; i < n; i++) same_bits(with(&more, options, kept[i]), world, &plain);
+    free(plain.values);
+}
+#define KEPT_DENSE "shard.reshard_dense=node shard.reshard_experts=none "
+#define KEPT_EXPERTS "shard.reshard_dense=none shard.reshard_experts=node "
+#define KEPT_REGIONS "shard.reshard_dense=node shard.reshard_experts=node "
+static const char *const kept[] = {"shard.host_weights=all",
+                                   KEPT_REGIONS "shard.host_weights=all device.order_seed=4",
+                                   KEPT_DENSE,
+                                   KEPT_EXPERTS "shard.prefetch=3",
+                                   KEPT_EXPERTS
+                                   "shard.host_weights=all shard.keep_last=1 device.order_seed=5",
+                                   KEPT_DENSE "shard.host_weights=dense shard.prefetch=2 device.order_seed=6",
+                                   "shard.host_weights=experts shard.prefetch=8 device.workers=1",
+                                   KEPT_REGIONS "shard.keep_last=3 device.order_seed=7"};
+enum { N_KEPT = sizeof kept / sizeof kept[0] };
+TEST(weights_that_stay)
+{
+    static const char *const moe[] = {MOE, NULL}, *const tied[] = {DENSE, "model.tied=true", NULL};
+    same_weights(moe, "mesh.ep=2", 8, kept + BRIEF, BRIEF ? 1 : N_KEPT);
+    if (BRIEF) return;
+    same_weights(moe, "mesh.ep=1 shard.hierarchy=flat", 4, kept, N_KEPT);
+    same_weights(moe, "mesh.ep=2 train.micro_order=layer mesh.replicas=2 mesh.ranks_per_node=2", 8, kept,
+                 N_KEPT);
+    same_weights(tied, "mesh.ep=1 mesh.ranks_per_node=2", 6, kept, N_KEPT);
+}
+
 #define WIDE                                                                                              \
     "train.dtype=f32", "model.dim=136", "model.layers=2", "model.heads=4", "model.kv_heads=2",            \
         "model.head_dim=40", "model.ffn=300", "model.experts=12", "model.top_k=2", "model.expert_ffn=72", \
@@ -205,8 +282,14 @@ TEST(muon_exchange)
 /* Weights over fp8 are the same bits for equal masters, whoever quantises them. Masters of two layouts differ in their last
  * bits after a step, and one between two codes may then take the other, an eighth away at most: so the first step is
  * held to 1e-6, and the five to how much the format itself changes. */
+static void fp8_that_stays(void)
+{
+    static const char *const fp8[] = {WIDE, "wire.gather_experts=fp8", "wire.gather_dense=fp8", NULL};
+    same_weights(fp8, "mesh.ep=2", 8, kept, N_KEPT);
+}
 TEST(fp8_gathers)
 {
+    fp8_that_stays();
     const char *const experts[] = {WIDE, "wire.gather_experts=fp8", NULL},
                       *const all[] = {WIDE, "wire.gather_experts=fp8", "wire.gather_dense=fp8", NULL},
                       *const ep2[] = {WIDE, "wire.gather_experts=fp8", "wire.gather_dense=fp8", "mesh.ep=2",
@@ -254,7 +337,9 @@ int main(void)
 {
     RUN(eight_ranks);
     RUN(rows_fewer_than_a_cut);
+    RUN(weights_that_stay);
     if (BRIEF) return DONE();
+    RUN(two_levels);
     RUN(schedules);
     RUN(muon_exchange);
     RUN(expert_parallel);

@@ -220,6 +220,10 @@ TEST(four_ranks)
 #define FP8                                                                                           \
     "train.dtype=bf16 model.dim=136 model.layers=2 model.head_dim=40 model.kv_heads=2 model.ffn=300 " \
     "model.expert_ffn=72 model.shared_ffn=160 wire.gather_experts=fp8 wire.gather_dense=fp8 "
+/* Without a blank, so that it is one word: dense matrices whole on one rank, but for those of feed-forwards. */
+#define OWNED                                                                                               \
+    "shard.groups=[{\"match\":\"*.experts.*\"},{\"match\":\"*.mlp.*\",\"placement\":\"block\"},{\"match\":" \
+    "\"*\",\"placement\":\"owned\"}] "
 static const struct {
     const char *options;
     int world;
@@ -228,6 +232,9 @@ static const struct {
              {BASE EXPERTS "mesh.replicas=2 mesh.ep=2 wire.reduce=bf16 ", 4},
              {BASE EXPERTS "mesh.replicas=4 ", 4},
              {BASE EXPERTS "model.experts=5 muon.dense=gather ", 8},
+             {BASE EXPERTS OWNED "mesh.ep=2 ", 4},
+             {BASE EXPERTS FP8 OWNED, 2},
+             {BASE EXPERTS "mesh.ep=2 mesh.ranks_per_node=2 wire.reduce=bf16 shard.host_weights=all ", 8},
              {BASE "train.micro_order=layer model.tied=true ", 4}};
 static const char *const place[] = {ALL_HOST, ALL_HOST "optim.compute=host ",
                                     "offload.masters=host optim.compute=host ",
@@ -328,6 +335,9 @@ TEST(one_plan_serves_all_ranks)
                {BASE EXPERTS "model.experts=5 ", 8},
                {BASE EXPERTS FP8 "mesh.ep=2 ", 8},
                {BASE "model.tied=true ", 12},
+               {BASE EXPERTS OWNED "mesh.ep=2 ", 8},
+               {BASE EXPERTS FP8 OWNED, 8},
+               {BASE EXPERTS "mesh.ranks_per_node=2 shard.reshard_dense=node ", 8},
                {BASE EXPERTS "mesh.replicas=2 ", 8}};
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++)
         for (size_t k = 0; k < sizeof place / sizeof *place; k++) {

@@ -25,6 +25,7 @@ owned="shard.groups=[{match: '*.experts.*', gather: f32}, {match: '*', placement
 check_ranks owned --fake-ranks 4 mesh.ep=2 train.micro_batch=1 "$owned"
 run train "$work/owners" "${base[@]}" --fake-ranks 4 train.micro_batch=1 train.steps=5 train.eval_interval=0 "$owned" run.print_owners=true
 check "who owns what" says 'owns layers.1.attn.q.weight \[32, 32\], placed there'
+check_ranks weights_stay --fake-ranks 8 mesh.ep=2 train.micro_batch=1 shard.host_weights=all shard.reshard_dense=node shard.reshard_experts=none
 check_ranks layer_order --fake-ranks 4 mesh.ep=2 train.micro_batch=1 train.micro_order=layer shard.prefetch=2 shard.keep_last=1
 
 # Stopped on 4 ranks, gone on from by other numbers of ranks.
@@ -36,6 +37,12 @@ for ranks in 1 2 8; do
     check "gone on from on $ranks" ended 0
     check "gone on from on $ranks: losses of one rank" near "$work/one" "$work/on$ranks"
 done
+# From two levels to one.
+run train "$work/levels" "${base[@]}" --fake-ranks 8 mesh.ep=2 train.micro_batch=1 run.stop_after=6
+check "stopped in two levels" ended 75
+run train "$work/levels" "${base[@]}" --fake-ranks 8 mesh.ep=2 train.micro_batch=1 shard.hierarchy=flat
+check "gone on in one level" ended 0
+check "gone on in one level: losses of one rank" near "$work/one" "$work/levels"
 cp -r "$work/cut" "$work/same"
 run train "$work/same" "${base[@]}" --fake-ranks 4 mesh.ep=2 train.micro_batch=1
 check "gone on from on the same ranks" ended 0

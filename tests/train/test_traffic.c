@@ -13,7 +13,9 @@ enum { WORLD_MOST = 8, PANEL = 32, ALIGN = 64 };
 struct numbers {
     int world, per_node, replicas, ep;
     int64_t D, L, H, G, A, F, Fd, Fs, E, V, first_dense, micro, dtype, k_align;
-    bool qk_norm, bias, tied, balance;
+    bool qk_norm, bias, tied, balance, flat;
+    enum mt_kept kept;             /* of blocks, from forward to backward */
+    bool host_dense, host_experts; /* what is gathered once is had from the host afterwards */
     const int *owner; /* of each dense matrix of Muon's, in the model's order; NULL: all are gathered */
 };
 
@@ -31,6 +33,12 @@ static struct table *table_of(struct tables *x, enum mt_group_id g, enum mt_op o
 }
 
 /* ---- groups ---- */
+/* Members of a group that moves in two levels on each node; else 0. */
+static int near(const struct numbers *c, enum mt_group_id g)
+{
+    int per = c->world / c->replicas, n = g == MT_GROUP_SLOT ? c->per_node / c->ep : c->per_node;
+    return !c->flat && n > 1 && per > c->per_node && per % c->per_node == 0 ? n : 0;
+}
 static bool together(const struct numbers *c, enum mt_group_id g, int a, int b)
 {
     int per = c->world / c->replicas;
@@ -39,6 +47,10 @@ static bool together(const struct numbers *c, enum mt_group_id g, int a, int b)
     case MT_GROUP_SLOT: return a / per == b / per && a % c->ep == b % c->ep;
     case MT_GROUP_EP: return a / c->ep == b / c->ep;
     case MT_GROUP_REPLICA: return a % per == b % per;
+    case MT_GROUP_SHARD_NODE: return a / c->per_node == b / c->per_node;
+    case MT_GROUP_SLOT_NODE: return a / c->per_node == b / c->per_node && a % c->ep == b % c->ep;
+    case MT_GROUP_SHARD_RAIL:
+    case MT_GROUP_SLOT_RAIL: return a / per == b / per && a % c->per_node == b % c->per_node;
     default: return true;
     }
 }
@@ -50,6 +62,13 @@ static int members(const struct numbers *c, enum mt_group_id g, int rank, int *m
         if (r < rank) *me += together(c, g, rank, r);
         n += together(c, g, rank, r);
     }
+    return n;
+}
+/* Which piece a rank has: those of the ranks at one place of their nodes lie together. */
+static int place(const struct numbers *c, enum mt_group_id g, int rank, int *me)
+{
+    int n = members(c, g, rank, me), on_node = near(c, g);
+    if (on_node) *me = *me % on_node * (n / on_node) + *me / on_node;
     return n;
 }
 
@@ -103,7 +122,7 @@ static struct held held_dense(const struct numbers *c, const struct matrix *m, i
     struct held h = {{0}, {0}};
     for (int r = 0; r < c->world; r++) {
         int64_t e0, b0, e1, b1;
-        int me, n = members(c, MT_GROUP_SHARD, r, &me);
+        int me, n = place(c, MT_GROUP_SHARD, r, &me);
         edge(c, m, n_m, n, me, &e0, &b0);
         edge(c, m, n_m, n, me + 1, &e1, &b1);
         h.elements[r] = e1 - e0;
@@ -117,7 +136,7 @@ static struct held held_experts(const struct numbers *c, int64_t layer)
     struct held h = {{0}, {0}};
     int64_t own = c->E / c->ep;
     for (int r = 0; r < c->world; r++) {
-        int me, n = members(c, MT_GROUP_SLOT, r, &me);
+        int me, n = place(c, MT_GROUP_SLOT, r, &me);
         int64_t experts = (layer + me + 1) * own / n - (layer + me) * own / n;
         h.elements[r] = experts * 3 * c->D * c->F;
         h.bytes[r] = experts * (packed(c, 2 * c->F, c->D) + packed(c, c->D, c->F));
@@ -145,18 +164,57 @@ static void gather_alike(struct tables *x, const struct numbers *c, enum mt_grou
     gather(x, c, g, MT_OP_gather, all, NULL, times);
 }
 
-/* One bucket of a unit: its weights `gathers` times, its gradients once a micro-batch, and over the replicas once. */
-static void bucket(struct tables *x, const struct numbers *c, enum mt_group_id g, const struct held *h,
-                   bool work, int64_t gathers)
+/* What rank i sends to j of a scatter: j's piece. */
+static void scatter(struct tables *x, const struct numbers *c, enum mt_group_id g, const int64_t *bytes,
+                    int64_t times)
 {
-    int64_t content[WORLD_MOST] = {0}, f32[WORLD_MOST] = {0};
-    struct table *reduce = table_of(x, g, MT_OP_scatter_cut);
-    for (int i = 0; i < c->world; i++)
-        content[i] = (work ? c->dtype : 4) * h->elements[i], f32[i] = 4 * h->elements[i];
-    gather(x, c, g, MT_OP_gather_cut, h->bytes, content, gathers);
+    struct table *t = table_of(x, g, MT_OP_scatter_cut);
     for (int i = 0; i < c->world; i++)
         for (int j = 0; j < c->world; j++)
-            if (i != j && together(c, g, i, j)) reduce->bytes[i][j] += c->micro * f32[j];
+            if (i != j && together(c, g, i, j)) t->bytes[i][j] += times * bytes[j];
+}
+/* What the ranks at each rank's place of their nodes have together. */
+static void regions(const struct numbers *c, enum mt_group_id rail, const int64_t *bytes, int64_t *region)
+{
+    for (int i = 0; i < c->world; i++) {
+        region[i] = 0;
+        for (int j = 0; j < c->world; j++) region[i] += together(c, rail, i, j) ? bytes[j] : 0;
+    }
+}
+/* In two levels: to the ranks at one's place of other nodes, and from these to the neighbours; gradients back. */
+static void two_levels(struct tables *x, const struct numbers *c, enum mt_group_id g, const int64_t *bytes,
+                       const int64_t *content, const int64_t *f32, int64_t gathers, int64_t fetches)
+{
+    enum mt_group_id node = g == MT_GROUP_SLOT ? MT_GROUP_SLOT_NODE : MT_GROUP_SHARD_NODE,
+                     rail = g == MT_GROUP_SLOT ? MT_GROUP_SLOT_RAIL : MT_GROUP_SHARD_RAIL;
+    int64_t all[WORLD_MOST], all_content[WORLD_MOST], all_f32[WORLD_MOST];
+    regions(c, rail, bytes, all);
+    regions(c, rail, content, all_content);
+    regions(c, rail, f32, all_f32);
+    bool apart = c->kept == MT_KEPT_REGION && gathers == 2 * c->micro;
+    gather(x, c, rail, MT_OP_gather_cut, bytes, content, fetches);
+    gather(x, c, node, apart ? MT_OP_gather_cut : MT_OP_gather_rest, all, all_content, gathers);
+    scatter(x, c, node, all_f32, c->micro);
+    scatter(x, c, rail, f32, c->micro);
+}
+
+/* One bucket of a unit: its weights, its gradients once a micro-batch, and over the replicas once. */
+static void bucket(struct tables *x, const struct numbers *c, enum mt_group_id g, const struct held *h,
+                   bool work, bool block)
+{
+    bool host = g == MT_GROUP_SLOT ? c->host_experts : c->host_dense;
+    int64_t gathers = block && c->kept != MT_KEPT_ALL ? 2 * c->micro : c->micro,
+            fetches = block && c->kept == MT_KEPT_REGION && near(c, g) ? c->micro : gathers;
+    if (host) fetches = 1;
+    int64_t content[WORLD_MOST] = {0}, f32[WORLD_MOST] = {0};
+    for (int i = 0; i < c->world; i++)
+        content[i] = (work ? c->dtype : 4) * h->elements[i], f32[i] = 4 * h->elements[i];
+    if (near(c, g)) {
+        two_levels(x, c, g, h->bytes, content, f32, gathers, fetches);
+    } else {
+        gather(x, c, g, MT_OP_gather_cut, h->bytes, content, fetches);
+        scatter(x, c, g, f32, c->micro);
+    }
     gather(x, c, MT_GROUP_REPLICA, MT_OP_gather, f32, NULL, 1);
 }
 
@@ -182,7 +240,7 @@ static void muon(struct tables *x, const struct numbers *c, const struct matrix 
     int64_t last = first + rows * m[which].cols;
     for (int r = 0; r < c->world; r++) {
         int64_t lo, hi, ignored;
-        int me, n = members(c, MT_GROUP_SHARD, r, &me);
+        int me, n = place(c, MT_GROUP_SHARD, r, &me);
         edge(c, m, n_m, n, me, &lo, &ignored);
         edge(c, m, n_m, n, me + 1, &hi, &ignored);
         lo = lo > first ? lo : first;
@@ -200,11 +258,11 @@ static void embedding_and_head(struct tables *x, const struct numbers *c)
 {
     struct matrix embed = {ROWS, c->V, c->D}, head = {PACKED, c->V, c->D}, norm = {F32, c->D, 1};
     struct held h = held_dense(c, &embed, 1);
-    bucket(x, c, MT_GROUP_SHARD, &h, true, c->micro);
+    bucket(x, c, MT_GROUP_SHARD, &h, true, false);
     h = held_dense(c, &norm, 1);
-    bucket(x, c, MT_GROUP_SHARD, &h, false, c->micro);
+    bucket(x, c, MT_GROUP_SHARD, &h, false, false);
     h = held_dense(c, &head, 1);
-    if (!c->tied) bucket(x, c, MT_GROUP_SHARD, &h, true, c->micro);
+    if (!c->tied) bucket(x, c, MT_GROUP_SHARD, &h, true, false);
 }
 
 static void block(struct tables *x, const struct numbers *c, int64_t l)
@@ -222,15 +280,15 @@ static void block(struct tables *x, const struct numbers *c, int64_t l)
     for (int i = 0; i < 3 && c->bias; i++) v[n_v++] = (struct matrix){F32, (i ? c->G : c->H) * c->A, 1};
     if (moe) v[n_v++] = (struct matrix){F32, c->E, c->D};
     struct held h = held_dense(c, m, n);
-    bucket(x, c, MT_GROUP_SHARD, &h, true, 2 * c->micro);
+    bucket(x, c, MT_GROUP_SHARD, &h, true, true);
     h = held_dense(c, v, n_v);
-    bucket(x, c, MT_GROUP_SHARD, &h, false, 2 * c->micro);
+    bucket(x, c, MT_GROUP_SHARD, &h, false, true);
     for (int i = 0; i < 4; i++) muon(x, c, m, n, i, 0, m[i].rows); /* in the order of their tensors */
     for (int i = 0; i < 2 && f; i++) muon(x, c, m, n, 4, i * f, f);
     if (f) muon(x, c, m, n, 5, 0, c->D);
     if (!moe) return;
     h = held_experts(c, l);
-    bucket(x, c, MT_GROUP_SLOT, &h, true, 2 * c->micro);
+    bucket(x, c, MT_GROUP_SLOT, &h, true, true);
     if (c->ep > 1) gather_alike(x, c, MT_GROUP_EP, 4 * c->E, c->micro);
     if (c->balance) gather_alike(x, c, MT_GROUP_WORLD, 8 * c->E, 1);
 }
@@ -442,28 +500,108 @@ TEST(experts_and_replicas)
                                                  .balance = true});
 }
 
+#define NODES_OF_FOUR                                                                            \
+    "train.dtype=f32 model.vocab=50 model.dim=24 model.layers=2 model.heads=2 model.kv_heads=2 " \
+    "model.head_dim=12 model.experts=8 model.top_k=2 model.expert_ffn=20 train.global_batch=8 "  \
+    "mesh.ranks_per_node=4 "
+static const struct numbers nodes_of_four = {.world = 8,
+                                             .per_node = 4,
+                                             .replicas = 1,
+                                             .ep = 4,
+                                             .D = 24,
+                                             .L = 2,
+                                             .H = 2,
+                                             .G = 2,
+                                             .A = 12,
+                                             .F = 20,
+                                             .E = 8,
+                                             .V = 50,
+                                             .micro = 1,
+                                             .dtype = 4,
+                                             .k_align = 1};
+
 /* Nodes of four, expert groups of four: dispatch stays inside, expert weights all go between nodes. */
 TEST(expert_groups_of_a_node)
 {
-    check_config(COMMON
-                 "train.dtype=f32 model.vocab=50 model.dim=24 model.layers=2 model.heads=2 model.kv_heads=2 "
-                 "model.head_dim=12 model.experts=8 "
-                 "model.top_k=2 model.expert_ffn=20 mesh.ep=4 train.global_batch=8 mesh.ranks_per_node=4",
-                 &(struct numbers){.world = 8,
-                                   .per_node = 4,
-                                   .replicas = 1,
-                                   .ep = 4,
-                                   .D = 24,
-                                   .L = 2,
-                                   .H = 2,
-                                   .G = 2,
-                                   .A = 12,
-                                   .F = 20,
-                                   .E = 8,
-                                   .V = 50,
-                                   .micro = 1,
-                                   .dtype = 4,
-                                   .k_align = 1});
+    check_config(COMMON NODES_OF_FOUR "train.global_batch=8 mesh.ep=4", &nodes_of_four);
+}
+/* Two expert groups a node: experts, too, come from outside once a node. */
+TEST(two_expert_groups_of_a_node)
+{
+    struct numbers c = nodes_of_four;
+    c.ep = 2;
+    check_config(COMMON NODES_OF_FOUR "train.global_batch=8 mesh.ep=2", &c);
+}
+TEST(one_level)
+{
+    struct numbers c = nodes_of_four;
+    c.ep = 2;
+    c.flat = true;
+    check_config(COMMON NODES_OF_FOUR "train.global_batch=8 mesh.ep=2 shard.hierarchy=flat", &c);
+}
+
+/* What backward does not fetch again, and what a step has from the host after the first pass. */
+TEST(weights_that_stay)
+{
+    static const struct {
+        const char *options;
+        enum mt_kept kept;
+        bool dense, experts;
+    } x[] = {{"shard.reshard_dense=node shard.reshard_experts=node", MT_KEPT_REGION, false, false},
+             {"shard.reshard_dense=none shard.reshard_experts=none", MT_KEPT_ALL, false, false},
+             {"shard.host_weights=dense", MT_KEPT_PIECE, true, false},
+             {"shard.host_weights=experts", MT_KEPT_PIECE, false, true},
+             {"shard.host_weights=all shard.reshard_dense=node shard.reshard_experts=node", MT_KEPT_REGION,
+              true, true},
+             {"shard.host_weights=all shard.reshard_dense=none shard.reshard_experts=none", MT_KEPT_ALL, true,
+              true}};
+    for (size_t i = 0; i < sizeof x / sizeof x[0]; i++)
+        for (int ep = 2; ep <= 4; ep += 2) {
+            struct numbers c = nodes_of_four;
+            char options[1024];
+            c.ep = ep;
+            c.micro = 2;
+            c.kept = x[i].kept;
+            c.host_dense = x[i].dense;
+            c.host_experts = x[i].experts;
+            snprintf(options, sizeof options, COMMON NODES_OF_FOUR "train.global_batch=16 mesh.ep=%d %s", ep,
+                     x[i].options);
+            check_config(options, &c);
+        }
+}
+
+/* Bytes between nodes of the weights and gradients of a step, of groups g and its rail. */
+static int64_t between_nodes(const char *options, enum mt_group_id g, enum mt_group_id rail)
+{
+    struct mt_session s = {0};
+    mt_config *cfg = calloc(1, sizeof *cfg);
+    int64_t n = 0;
+    if (open_session(&s, cfg, options, 8) && step(&s, 0))
+        for (int i = 0; i < 2; i++)
+            for (int stream = MT_GATHER; stream <= MT_REDUCE; stream++)
+                for (int op = MT_OP_gather_cut; op <= MT_OP_scatter_cut; op++) {
+                    struct mt_lane l = mt_wire_sum(&s, i ? rail : g, stream, op);
+                    n += atomic_load(&l.moved[MT_LINK_NET]);
+                }
+    mt_session_close(&s);
+    free(cfg);
+    return n;
+}
+/* What a node needs, it gets once: the bytes fall by the group's members on a node. */
+TEST(two_levels_save_bytes_between_nodes)
+{
+    int64_t flat = between_nodes(COMMON NODES_OF_FOUR "train.global_batch=8 mesh.ep=2 shard.hierarchy=flat",
+                                 MT_GROUP_SHARD, MT_GROUP_SHARD_RAIL),
+            two = between_nodes(COMMON NODES_OF_FOUR "train.global_batch=8 mesh.ep=2", MT_GROUP_SHARD,
+                                MT_GROUP_SHARD_RAIL);
+    CHECK(two > 0);
+    CHECK_INT(flat, 4 * two);
+    flat = between_nodes(COMMON NODES_OF_FOUR "train.global_batch=8 mesh.ep=2 shard.hierarchy=flat",
+                         MT_GROUP_SLOT, MT_GROUP_SLOT_RAIL);
+    two = between_nodes(COMMON NODES_OF_FOUR "train.global_batch=8 mesh.ep=2", MT_GROUP_SLOT,
+                        MT_GROUP_SLOT_RAIL);
+    CHECK(two > 0);
+    CHECK_INT(flat, 2 * two);
 }
 
 /* 5 experts of 2 slots over 2 ranks each: what moves is what the experts hold, but for the ranks' own. */
@@ -559,6 +697,10 @@ int main(void)
     RUN(dense);
     RUN(experts_and_replicas);
     RUN(expert_groups_of_a_node);
+    RUN(two_expert_groups_of_a_node);
+    RUN(one_level);
+    RUN(weights_that_stay);
+    RUN(two_levels_save_bytes_between_nodes);
     RUN(uneven_owners_cost_nothing);
     RUN(metrics_have_the_sums);
     RUN(a_dump_has_every_rank);

@@ -10,10 +10,14 @@ static bool record(const struct training *t, int rounds, bool throttles, struct 
                    int64_t *begin)
 {
     struct mt_ctx ctx;
-    struct mt_step step = t->s.rank[0].step;
+    struct mt_step step = {.optim = &t->s.rank[0].optim,
+                           .cfg = &t->cfg,
+                           .lr_factor = 1,
+                           .micro = t->s.rank[0].model.opt.micro_batches};
     mt_err e = {0};
     *q = (struct mt_recording){0};
-    mt_ctx_init(&ctx, 0, 1, &mt_device_sim, &t->s.ledger);
+    mt_ctx_init(&ctx, t->s.first, t->s.world, &mt_device_sim, &t->s.ledger);
+    ctx.cut = t->s.rank[0].model.store.cut;
     ctx.recording = q;
     ctx.no_throttles = !throttles;
     if (!CHECK(mt_rank_init(&step.rank, &ctx, &t->s.rank[0].model, &e) == MT_OK)) return false;
@@ -101,6 +105,9 @@ static void note(struct site *site, int *n, const struct mt_recording *q, int64_
 {
     const struct mt_rec *r = &q->rec[i];
     struct site s = {r->stream, r->ev.stream, op_behind(q, i), op_of_event(q, r->ev, i), {0}};
+    /* Gathers, and copies in their stead, wait for their buffers in one place, whatever was before and comes then. */
+    if ((s.stream == MT_GATHER || s.stream == MT_H2D) && (s.from == MT_COMPUTE || s.from == MT_D2H))
+        s.before = s.behind = -1;
     int k = 0;
     while (k < *n && (site[k].stream != s.stream || site[k].from != s.from || site[k].before != s.before ||
                       site[k].behind != s.behind))
@@ -139,7 +146,8 @@ static void check_throttles(const struct training *t)
     free(g.row);
 }
 
-static void classify(const char *shape)
+/* ranks: of which the first is looked at. */
+static void classify(const char *shape, int ranks)
 {
     struct training t;
     struct site site[128];
@@ -149,7 +157,10 @@ static void classify(const char *shape)
     /* Muon's workspace would be most of so small a plan. */
     for (int64_t i = 0; i < t.cfg.optim_groups_count; i++)
         t.cfg.optim_groups[i].optimizer = MT_OPTIMIZER_ADAMW;
-    if (!CHECK(training_open_config(&t))) return;
+    mt_err e = {0};
+    mt_status st = mt_session_plan(&t.s, &t.cfg, mt_target_cpu(MT_ISA_SCALAR), ranks, 0, &e);
+    if (!CHECK(st == MT_OK)) printf("  %s\n", e.msg);
+    if (st != MT_OK) return;
     struct mt_ledger unshared = unshared_of(&t.s.ledger);
     struct finder f = {.shared = &t.s.ledger, .unshared = &unshared};
     int64_t end = 0, begin = 0;
@@ -165,8 +176,10 @@ static void classify(const char *shape)
         print_sites(site, sites);
         CHECK(sites < 127);
         CHECK(all[HAZARD] > 4 && all[THROTTLE] > 0);
-        /* A throttle may be one that this layout has no use for, but not all of a place. */
-        for (int k = 0; k < sites; k++) CHECK(!site[k].count[NONE] || site[k].count[THROTTLE]);
+        /* A throttle may be one that this layout has no use for, but not all of a place; and what the first micro-batch has
+         * from a copy to the host, the second must wait for. */
+        for (int k = 0; k < sites; k++)
+            CHECK(!site[k].count[NONE] || site[k].count[THROTTLE] || (ranks > 1 && site[k].count[HAZARD]));
         check_throttles(&t);
     }
     mt_recording_release(&f.q);
@@ -176,37 +189,57 @@ static void classify(const char *shape)
 
 TEST(dense)
 {
-    classify(TRAINING_BASE "train.global_batch=4 model.layers=8 ");
+    classify(TRAINING_BASE "train.global_batch=4 model.layers=8 ", 1);
 }
 TEST(experts)
 {
-    classify(TRAINING_BASE TRAINING_MOE "train.global_batch=4 moe.buffer_factor=0.3 model.layers=5 ");
+    classify(TRAINING_BASE TRAINING_MOE "train.global_batch=4 moe.buffer_factor=0.3 model.layers=5 ", 1);
 }
 TEST(offloaded)
 {
     classify(TRAINING_BASE TRAINING_MOE "train.global_batch=4 model.layers=8 moe.buffer_factor=0.5 "
                                         "offload.activations.fraction=0.8 offload.activations.prefetch=2 "
-                                        "recompute.keep=attention,ffn_up,expert_up recompute.keep_on=host ");
+                                        "recompute.keep=attention,ffn_up,expert_up recompute.keep_on=host ",
+             1);
 }
 TEST(micro_batches_in_a_layer)
 {
     classify(TRAINING_BASE TRAINING_MOE
-             "train.micro_order=layer model.layers=6 offload.activations.fraction=1 ");
+             "train.micro_order=layer model.layers=6 offload.activations.fraction=1 ",
+             1);
 }
 TEST(tied)
 {
     classify(TRAINING_BASE TRAINING_MOE
-             "train.global_batch=4 model.tied=true train.dtype=bf16 model.layers=8 ");
+             "train.global_batch=4 model.tied=true train.dtype=bf16 model.layers=8 ",
+             1);
+}
+
+#define RANKS                  \
+    TRAINING_BASE TRAINING_MOE \
+        "model.experts=8 mesh.ep=2 train.micro_batch=1 train.global_batch=16 model.layers=5 "
+TEST(ranks)
+{
+    classify(RANKS, 8);
+}
+TEST(ranks_with_weights_that_stay)
+{
+    classify(RANKS "shard.host_weights=all shard.reshard_dense=node shard.keep_last=1 ", 8);
+}
+TEST(ranks_with_fp8)
+{
+    classify(RANKS "train.dtype=bf16 wire.gather_experts=fp8 wire.reduce=bf16 shard.host_weights=all ", 8);
 }
 
 #define HOST_STATE "offload.masters=host offload.moments=host offload.grads=host offload.slot_bytes=8KiB "
 TEST(state_in_host_memory)
 {
-    classify(TRAINING_BASE TRAINING_MOE "train.global_batch=4 model.layers=5 " HOST_STATE);
+    classify(TRAINING_BASE TRAINING_MOE "train.global_batch=4 model.layers=5 " HOST_STATE, 1);
 }
 TEST(arithmetic_on_the_host)
 {
-    classify(TRAINING_BASE TRAINING_MOE "train.global_batch=4 model.layers=5 optim.compute=host " HOST_STATE);
+    classify(TRAINING_BASE TRAINING_MOE "train.global_batch=4 model.layers=5 optim.compute=host " HOST_STATE,
+             1);
 }
 
 /* A plan made from one round is silently wrong for two: the check tells. */
@@ -240,6 +273,9 @@ int main(void)
     RUN(tied);
     RUN(state_in_host_memory);
     RUN(arithmetic_on_the_host);
+    RUN(ranks);
+    RUN(ranks_with_weights_that_stay);
+    RUN(ranks_with_fp8);
     RUN(a_plan_of_one_round_is_refused_for_two);
     return DONE();
 }

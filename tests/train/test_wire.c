@@ -24,7 +24,7 @@ static void read_weights(struct mt_ctx *ctx, void *arg)
     struct mt_rank *r = &((struct mt_step *)arg)->rank;
     const struct mt_store *s = &r->m->store;
     struct mt_stream *compute = &ctx->stream[MT_COMPUTE];
-    mt_units_restart(r);
+    mt_units_restart(r, false);
     for (int u = 0; u < s->n_units; u++)
         for (int pass = 0; pass < MT_N_PASSES; pass++) {
             mt_unit_gather(r, u, (enum mt_pass)pass, mt_event_record(compute));
@@ -202,10 +202,10 @@ TEST(bytes_on_the_wire)
     for (int i = 0; i < a->n_units; i++)
         if (a->unit[i].experts) x = &a->bucket[a->unit[i].bucket], y = &b->bucket[b->unit[i].bucket];
     if (!CHECK(x && y)) return;
-    CHECK_INT(a->cut[x->work_cut].at[2], 4 * 2 * (1024 * 256 + 256 * 512));
-    CHECK_INT(b->cut[y->wire_cut].at[2],
+    CHECK_INT(a->cut[x->work_cut.all].at[2], 4 * 2 * (1024 * 256 + 256 * 512));
+    CHECK_INT(b->cut[y->wire_cut.all].at[2],
               4 * (1024 * 256 + 256 * 512) + 4 * 64 * (8 + 2)); /* codes; a line of scales a band */
-    CHECK_INT(2 * b->cut[y->grad_cut].at[2], a->cut[x->grad_cut].at[2]);
+    CHECK_INT(2 * b->cut[y->grad_cut.all].at[2], a->cut[x->grad_cut.all].at[2]);
     CHECK(mt_row_persistent(
         (enum mt_row_class)bf16.s.ledger.row[x->work_row].row_class)); /* kept: one of the two */
     CHECK(!mt_row_persistent((enum mt_row_class)fp8.s.ledger.row[y->work_row].row_class));

@@ -15,8 +15,8 @@ static int64_t position(struct mt_exec_rank *r, const struct mt_stream *s)
 
 static bool names_cut(int op)
 {
-    return op == MT_OP_gather_cut || op == MT_OP_scatter_cut || op == MT_OP_collect_cut ||
-           op == MT_OP_spread_cut;
+    return op == MT_OP_gather_cut || op == MT_OP_gather_rest || op == MT_OP_scatter_cut ||
+           op == MT_OP_collect_cut || op == MT_OP_spread_cut;
 }
 
 /* A collective inside this process reads its sources through the table of all members' sources, which fills
@@ -49,7 +49,7 @@ static void join_group(struct mt_node *n, struct mt_stream *s)
     if (names_cut(n->call.op)) {
         const struct mt_cut *cut = &s->ctx->cut[n->call.scalar[1].i];
         MT_ASSERT(cut->n == n->members);
-        n->call.scalar[1].i = (int64_t)(intptr_t)cut->at; /* the kernel's, which knows no rank */
+        n->call.scalar[1].i = (int64_t)(intptr_t)cut; /* the kernel's, which knows no rank */
     }
 }
 

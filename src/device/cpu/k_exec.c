@@ -31,7 +31,7 @@ static void pull(struct mt_moved *m, int64_t member, char *dst, const char *src,
 {
     int64_t first, last;
     mt_share(bytes, 4096, part, parts, &first, &last);
-    if (last <= first) return;
+    if (last <= first || dst == src) return;
     memcpy(dst + first, src + first, (size_t)(last - first));
     mt_moved_add(m, member, last - first);
 }
@@ -69,18 +69,30 @@ MT_UNWATCHED void mt_cpu_scatter(const struct mt_call *c, int part, int parts, v
     mt_moved_end(&m);
 }
 
+static const struct mt_cut *cut_of(const struct mt_call *c)
+{
+    return (const struct mt_cut *)(intptr_t)c->scalar[1].i;
+}
+
 MT_UNWATCHED void mt_cpu_gather_cut(const struct mt_call *c, int part, int parts, void *scratch,
                                     const void *dev)
 {
     (void)scratch, (void)dev;
     const struct mt_args_gather_cut *a = MT_ARGS(gather_cut, c);
-    const int64_t *at = (const int64_t *)(intptr_t)MT_SCALARS(gather_cut, c)->cut;
+    const struct mt_cut *k = cut_of(c);
     void *const *src = a->src;
     struct mt_moved m;
     mt_moved_init(&m, c);
     for (int64_t p = 0; p < mt_dim(c, 'R'); p++)
-        pull(&m, p, (char *)a->dst + at[p], src[p], at[p + 1] - at[p], part, parts);
+        pull(&m, p, (char *)a->dst + mt_cut_from(k, p), src[p], mt_cut_to(k, p) - mt_cut_from(k, p), part,
+             parts);
     mt_moved_end(&m);
+}
+
+MT_UNWATCHED void mt_cpu_gather_rest(const struct mt_call *c, int part, int parts, void *scratch,
+                                     const void *dev)
+{
+    mt_cpu_gather_cut(c, part, parts, scratch, dev); /* what lies in its place is not pulled */
 }
 
 MT_UNWATCHED void mt_cpu_scatter_cut(const struct mt_call *c, int part, int parts, void *scratch,
@@ -89,13 +101,13 @@ MT_UNWATCHED void mt_cpu_scatter_cut(const struct mt_call *c, int part, int part
     (void)scratch, (void)dev;
     const struct mt_args_scatter_cut *a = MT_ARGS(scatter_cut, c);
     const struct mt_scalars_scatter_cut *s = MT_SCALARS(scatter_cut, c);
-    const int64_t *at = (const int64_t *)(intptr_t)s->cut, me = mt_dim(c, 'I');
+    const struct mt_cut *k = cut_of(c);
+    int64_t me = mt_dim(c, 'I'), from = mt_cut_from(k, me), bytes = mt_cut_to(k, me) - from;
     void *const *src = a->src;
     struct mt_moved m;
     mt_moved_init(&m, c);
     for (int64_t p = 0; p < mt_dim(c, 'R'); p++)
-        pull(&m, p, (char *)a->staging + p * s->stride, (const char *)src[p] + at[me], at[me + 1] - at[me],
-             part, parts);
+        pull(&m, p, (char *)a->staging + p * s->stride, (const char *)src[p] + from, bytes, part, parts);
     mt_moved_end(&m);
 }
 
@@ -138,10 +150,11 @@ MT_UNWATCHED void mt_cpu_spread_cut(const struct mt_call *c, int part, int parts
     (void)scratch, (void)dev;
     const struct mt_args_spread_cut *a = MT_ARGS(spread_cut, c);
     const struct mt_scalars_spread_cut *s = MT_SCALARS(spread_cut, c);
-    const int64_t *at = (const int64_t *)(intptr_t)s->cut, me = mt_dim(c, 'I');
+    const struct mt_cut *k = cut_of(c);
+    int64_t me = mt_dim(c, 'I'), from = mt_cut_from(k, me), bytes = mt_cut_to(k, me) - from;
     void *const *src = a->src;
     struct mt_moved m;
     mt_moved_init(&m, c);
-    pull(&m, s->root, a->dst, (const char *)src[s->root] + at[me], at[me + 1] - at[me], part, parts);
+    pull(&m, s->root, a->dst, (const char *)src[s->root] + from, bytes, part, parts);
     mt_moved_end(&m);
 }
