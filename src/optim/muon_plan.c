@@ -306,6 +306,22 @@ static bool allocate(struct mt_muon *u, size_t n)
     return u->piece && u->batch && u->dense && u->window && u->load;
 }
 
+/* What is iterated on together is so on one side; a matrix without a working copy, a router's, stays on the device. */
+static mt_status one_side(const struct mt_muon *u, mt_err *e)
+{
+    const struct mt_store *s = &u->m->store;
+    char name[96];
+    for (int t = 0; t < s->n_tensors; t++) {
+        if (!is_muon(s, t) || is_cut(s, t) || mt_strip_side(s, t) == u->side) continue;
+        mt_param_name(&s->tensor[t], 0, name);
+        MT_FAIL(e, MT_CONFIG,
+                "optim.compute: host, but '%s' is on Muon and stays on the device: give it to adamw in "
+                "optim.groups",
+                name);
+    }
+    return MT_OK;
+}
+
 mt_status mt_muon_init(struct mt_muon *u, struct mt_model *m, const mt_config *c, struct mt_ledger *g,
                        mt_err *e)
 {
@@ -325,6 +341,7 @@ mt_status mt_muon_init(struct mt_muon *u, struct mt_model *m, const mt_config *c
                           .ws_row = {-1, -1},
                           .rows_row = {-1, -1},
                           .whole_row = {-1, -1}};
+    MT_TRY(one_side(u, e));
     struct mt_muon_dense *all = calloc(n, sizeof *all);
     int *rank = calloc((size_t)p.n, sizeof *rank);
     bool ok = allocate(u, n) && all && rank;

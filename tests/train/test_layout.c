@@ -235,9 +235,9 @@ TEST(two_levels)
         CHECK(one.loss[0] == two.loss[0]);
         CHECK(one.norm[STEPS - 1] != two.norm[STEPS - 1]); /* or nothing was tried */
         for (int k = 0; k < STEPS; k++) CHECK_CLOSE(two.loss[k] / one.loss[k], 1, 1e-6);
-        CHECK(one.n == two.n && relative(two.values, one.values, one.n) <= 1e-6);
-        free(one.values);
-        free(two.values);
+        CHECK(one.v.n == two.v.n && relative(two.v.at, one.v.at, one.v.n) <= 1e-6);
+        ranks_values_release(&one.v);
+        ranks_values_release(&two.v);
     }
 }
 
@@ -249,7 +249,7 @@ static void same_weights(const char *const *base, const char *mesh, int world, c
     const char *const *options = with(&at_mesh, base, mesh);
     run(options, world, &plain);
     for (int i = 0; i < n; i++) same_bits(with(&more, options, kept[i]), world, &plain);
-    free(plain.values);
+    ranks_values_release(&plain.v);
 }
 #define KEPT_DENSE "shard.reshard_dense=node shard.reshard_experts=none "
 #define KEPT_EXPERTS "shard.reshard_dense=none shard.reshard_experts=node "

@@ -19,7 +19,7 @@ count() { # NAME STEPS OPTIONS...
 }
 count bf16 1000
 count f32 200 train.dtype=f32 moe.buffer_factor=0.1 device.workers=3
-host_state=(offload.masters=host offload.moments=host offload.grads=host offload.slot_bytes=16Ki)
+host_state=(offload.masters=host offload.moments=host offload.grads=host offload.slot_bytes=16KiB)
 count offloaded 100 "${host_state[@]}"
 count host 100 "${host_state[@]}" optim.compute=host
 run "$MT_BIN" data pack "$work/corpus.idx" --pack-length 32
