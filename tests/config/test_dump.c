@@ -115,7 +115,7 @@ TEST(dump_names_origins)
     CHECK(strstr(text, "    - {match: \"\\\"x\\\\y*\\\"\", optimizer: adamw, lr_scale: 1, weight_decay: 0.3, "
                        "optional: false}\n") != NULL);
     CHECK(strstr(text,
-                 "  groups:                              # t.yaml:10\n    - {match: \"*.mlp.*\", placement: "
+                 "  groups:                              # t.yaml:11\n    - {match: \"*.mlp.*\", placement: "
                  "owned, gather: fp8, optional: false}\n") != NULL);
     free(text);
     mt_config_defaults(&a);

@@ -27,7 +27,8 @@ static void place(struct fixture *f, const char *groups, const char *dtype)
     snprintf(type, sizeof type, "train.dtype=%s", dtype);
     if (!CHECK(mt_config_load(&f->cfg, NULL, 9, arg, &f->e) == MT_OK)) printf("  %s\n", f->e.msg);
     struct mt_shape shape = mt_shape_of(&f->cfg);
-    mt_store_init(&f->s, f->cfg.train_dtype, mt_target_cpu(MT_ISA_SCALAR), &(struct mt_mesh){4, 1, 1}, 0);
+    mt_store_init(&f->s, f->cfg.train_dtype, mt_target_cpu(MT_ISA_SCALAR),
+                  &(struct mt_mesh){.world = 4, .replicas = 1, .ep = 1}, 0);
     mt_params_declare(&f->s, &shape, 0.02);
     f->st = mt_params_place(&f->s, f->cfg.shard_groups, f->cfg.shard_groups_count, &f->e);
 }

@@ -332,7 +332,8 @@ static void check_placement(const char *groups, int world, int ep)
     for (int rank = 0; rank < world; rank++) {
         struct mt_store s;
         struct mt_ledger g;
-        mt_store_init(&s, MT_BF16, mt_target_cpu(MT_ISA_AMX_BF16), &(struct mt_mesh){world, 1, ep}, rank);
+        mt_store_init(&s, MT_BF16, mt_target_cpu(MT_ISA_AMX_BF16),
+                      &(struct mt_mesh){.world = world, .replicas = 1, .ep = ep}, rank);
         mt_params_declare(&s, &shape, 0.02);
         CHECK(mt_params_place(&s, cfg.shard_groups, cfg.shard_groups_count, &e) == MT_OK);
         CHECK(mt_optim_assign(&s, &cfg, &e) == MT_OK);
