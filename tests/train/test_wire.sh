@@ -10,7 +10,7 @@ run train "$work/shown" "${ranks[@]}" run.stop_after=3 ckpt.at_end=true run.traf
 check "runs" ended 75
 check "the table is printed" grep -qE '^  slot +gather +gather_cut +2 +0 +[1-9][0-9]* ' "$work/out"
 folder=$work/shown/run
-check "metrics have every group" grep -qE '"wire_node_bytes": [1-9][0-9]*, "wire_net_bytes": [1-9][0-9]*, "wire_padding_bytes": [0-9]+, "wire_world": \[[0-9]+, [0-9]+\], "wire_shard": \[[0-9]+, [0-9]+\], "wire_slot": \[0, [1-9][0-9]*\], "wire_ep": \[[1-9][0-9]*, 0\], "wire_replica": \[0, 0\]\}$' "$folder/metrics.jsonl"
+check "metrics have every group" grep -qE '"wire_node_bytes": [1-9][0-9]*, "wire_net_bytes": [1-9][0-9]*, "wire_padding_bytes": [0-9]+, "wire_world": \[[0-9]+, [0-9]+\], "wire_shard": \[[0-9]+, [0-9]+\], "wire_slot": \[0, [1-9][0-9]*\], "wire_ep": \[[1-9][0-9]*, 0\], "wire_replica": \[0, 0\], "wire_shard_node": \[[1-9][0-9]*, 0\], "wire_shard_rail": \[0, [1-9][0-9]*\], "wire_slot_node": \[0, 0\], "wire_slot_rail": \[0, 0\]\}$' "$folder/metrics.jsonl"
 sum() { # LINK DIRECTION   over all ranks and collectives of traffic.json
     grep -oE "\"$1\": \{\"sent\": [0-9]+, \"received\": [0-9]+" "$folder/traffic.json" | awk -v f="$2" '{ gsub(/[^0-9 ]/, ""); n += $f } END { print n }'
 }
