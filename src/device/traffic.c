@@ -4,18 +4,21 @@
 
 #include "device/group.h"
 
+struct mt_near mt_near_of(const int *ranks, int n, int rank, int ranks_per_node)
+{
+    int me = mt_group_in(ranks, n, rank), node = rank / ranks_per_node;
+    struct mt_near x = {.n = n, .me = me, .lo = me, .hi = me};
+    while (x.lo > 0 && ranks[x.lo - 1] / ranks_per_node == node) x.lo--;
+    while (x.hi < n && ranks[x.hi] / ranks_per_node == node) x.hi++;
+    return x;
+}
+
 void mt_traffic_init(struct mt_traffic *t, struct mt_ctx *c, int ranks_per_node)
 {
-    int node = c->rank / ranks_per_node;
     memset(t, 0, sizeof *t);
     for (int id = 0; id < MT_MAX_GROUPS; id++) {
         const struct mt_group *g = c->group[id];
-        struct mt_near *x = &t->near[id];
-        if (!g) continue;
-        x->n = g->n;
-        x->me = x->lo = x->hi = mt_group_member(g, c->rank);
-        while (x->lo > 0 && g->rank[x->lo - 1] / ranks_per_node == node) x->lo--;
-        while (x->hi < g->n && g->rank[x->hi] / ranks_per_node == node) x->hi++;
+        if (g) t->near[id] = mt_near_of(g->rank, g->n, c->rank, ranks_per_node);
     }
     c->traffic = t;
 }

@@ -35,6 +35,8 @@ struct mt_traffic {
 /* c's groups are known; rank r is on node r / ranks_per_node. Enters t in c. */
 void mt_traffic_init(struct mt_traffic *t, struct mt_ctx *c, int ranks_per_node);
 void mt_traffic_restart(struct mt_traffic *t);
+/* Neighbours of the rank in a group of n ascending ranks, of which it is one. */
+struct mt_near mt_near_of(const int *ranks, int n, int rank, int ranks_per_node);
 /* c: of kind COMM, as the front end has it. */
 void mt_traffic_add(struct mt_traffic *t, int stream, const struct mt_call *c, const struct mt_cut *cuts);
 

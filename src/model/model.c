@@ -180,6 +180,12 @@ void mt_model_release(struct mt_model *m)
     *m = (struct mt_model){0};
 }
 
+void mt_model_turn(struct mt_model *m, int rank)
+{
+    m->opt.rank = rank;
+    mt_store_turn(&m->store, rank);
+}
+
 /* ---- micro-batches of a span ---- */
 mt_view mt_model_span_part(const struct mt_model *m, mt_view v, int64_t mb)
 {

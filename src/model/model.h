@@ -145,6 +145,8 @@ mt_status mt_model_init(struct mt_model *m, const struct mt_shape *shape, const 
                         const struct mt_target *target, struct mt_ledger *g,
                         mt_status (*assign)(struct mt_store *, void *, mt_err *), void *arg, mt_err *e);
 void mt_model_release(struct mt_model *m);
+/* Makes the model that of another rank: what a dry run does to record all ranks from one description. */
+void mt_model_turn(struct mt_model *m, int rank);
 
 /* One rank at work on a model: what its host code needs besides the views. */
 struct mt_rank {

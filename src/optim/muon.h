@@ -61,6 +61,8 @@ struct mt_muon {
 mt_status mt_muon_init(struct mt_muon *u, struct mt_model *m, const mt_config *c, struct mt_ledger *g,
                        mt_err *e);
 void mt_muon_release(struct mt_muon *u);
+/* After mt_model_turn: the plan of the rank that the model is now of. */
+void mt_muon_turn(struct mt_muon *u);
 /* The whole plan that ranks must have alike, the store's included. */
 uint64_t mt_muon_hash(const struct mt_muon *u);
 /* Table of ranks (what they iterate on) and of dense matrices (owners). */

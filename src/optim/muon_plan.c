@@ -207,24 +207,33 @@ static void assign_owners(struct mt_muon *u, struct mt_muon_dense *d, int n, int
 }
 
 /* ---- windows ---- */
+/* What differs between ranks: where this rank's rows of the window's matrices lie, and how many it iterates on. */
+static void window_mine(struct mt_muon *u, struct mt_muon_window *w)
+{
+    int64_t at = 0;
+    w->mine = 0;
+    for (int i = w->first; i < w->first + w->n; i++) {
+        struct mt_muon_dense *d = &u->dense[i];
+        const struct mt_cut *cut = &u->m->store.cut[d->cut];
+        d->rows_at = at;
+        at += (mt_cut_to(cut, u->me) - mt_cut_from(cut, u->me) + 63) / 64 * 64;
+        w->mine += d->owner == u->me || d->owner < 0;
+    }
+}
 static void window_place(struct mt_muon *u, struct mt_muon_window *w)
 {
     const struct mt_store *s = &u->m->store;
     for (int k = 0; k < u->members; k++) {
         int64_t at = 0;
         for (int i = w->first; i < w->first + w->n; i++) {
-            struct mt_muon_dense *d = &u->dense[i];
-            const struct mt_cut *cut = &s->cut[d->cut];
-            if (k == u->me) d->rows_at = at;
+            const struct mt_cut *cut = &s->cut[u->dense[i].cut];
             at += (mt_cut_to(cut, k) - mt_cut_from(cut, k) + 63) / 64 * 64;
         }
         if (at > u->rows_bytes) u->rows_bytes = at;
     }
-    for (int i = w->first; i < w->first + w->n; i++) {
-        const struct mt_muon_dense *d = &u->dense[i];
-        if (d->index >= w->most) w->most = d->index + 1;
-        w->mine += d->owner == u->me || d->owner < 0;
-    }
+    for (int i = w->first; i < w->first + w->n; i++)
+        if (u->dense[i].index >= w->most) w->most = u->dense[i].index + 1;
+    window_mine(u, w);
 }
 
 /* Windows of one shape: in window w are those matrices that are their owner's w-th fill. */
@@ -355,6 +364,12 @@ mt_status mt_muon_init(struct mt_muon *u, struct mt_model *m, const mt_config *c
     free(rank);
     MT_REQUIRE(ok, e, MT_IO, "cannot allocate the plan of %zu Muon matrices over %d ranks", n, p.n);
     return MT_OK;
+}
+
+void mt_muon_turn(struct mt_muon *u)
+{
+    u->me = mt_mesh_place(&u->m->store.mesh, MT_GROUP_SHARD, u->m->store.rank).me;
+    for (int i = 0; i < u->n_windows; i++) window_mine(u, &u->window[i]);
 }
 
 void mt_muon_release(struct mt_muon *u)

@@ -161,17 +161,53 @@ static struct mt_cuts add_cuts(struct mt_store *s, const struct mt_bucket *b, st
     return c;
 }
 
-/* For the collectives of a bucket. */
+/* What the collectives of a bucket move. */
+struct measures {
+    struct measure masters, grads, work, wire;
+};
+static struct measures measures_of(const struct mt_store *s, const struct mt_bucket *b)
+{
+    struct measures m = {.masters = {.edge = b->edge, .size = 4},
+                         .grads = {.edge = b->edge, .size = mt_dtype_bytes(b->grad_wire)},
+                         .work = {.edge = b->work_edge, .size = 1},
+                         .wire = {.edge = b->wire_edge, .size = 1}};
+    if (b->work_bytes) m.work.held = b->edge, m.work.held_size = mt_dtype_bytes(s->dtype);
+    return m;
+}
 static void bucket_cuts(struct mt_store *s, struct mt_bucket *b)
 {
-    struct measure masters = {.edge = b->edge, .size = 4}, grads = masters,
-                   work = {.edge = b->work_edge, .size = 1}, wire = {.edge = b->wire_edge, .size = 1};
-    if (b->work_bytes) work.held = b->edge, work.held_size = mt_dtype_bytes(s->dtype);
-    grads.size = mt_dtype_bytes(b->grad_wire);
-    b->master_cut = add_cuts(s, b, masters, 4);
-    b->work_cut = add_cuts(s, b, work, 1);
-    b->grad_cut = b->grad_wire == MT_F32 ? b->master_cut : add_cuts(s, b, grads, 4);
-    if (b->fp8) b->wire_cut = add_cuts(s, b, wire, 1);
+    struct measures m = measures_of(s, b);
+    b->master_cut = add_cuts(s, b, m.masters, 4);
+    b->work_cut = add_cuts(s, b, m.work, 1);
+    b->grad_cut = b->grad_wire == MT_F32 ? b->master_cut : add_cuts(s, b, m.grads, 4);
+    if (b->fp8) b->wire_cut = add_cuts(s, b, m.wire, 1);
+}
+
+/* A rail's cut is of its own region: made anew in its place. */
+static void turn_rail(struct mt_store *s, const struct mt_bucket *b, int cut, struct measure m)
+{
+    int64_t rail = rail_members(b);
+    int again = add_cut(s, rail, b->me / rail * rail, 1, m);
+    struct mt_cut old = s->cut[cut];
+    s->cut[cut] = s->cut[again];
+    free(old.at);
+    free(old.content);
+    s->n_cuts--;
+}
+void mt_store_turn(struct mt_store *s, int rank)
+{
+    s->rank = rank;
+    for (int i = 0; i < s->n_buckets; i++) {
+        struct mt_bucket *b = &s->bucket[i];
+        struct measures m = measures_of(s, b);
+        b->me = mt_mesh_piece(&s->mesh, b->group, mt_mesh_place(&s->mesh, b->group, rank).me);
+        if (!b->near || b->members == 1) continue;
+        turn_rail(s, b, b->master_cut.rail, m.masters);
+        turn_rail(s, b, b->work_cut.rail, m.work);
+        if (b->grad_wire != MT_F32) turn_rail(s, b, b->grad_cut.rail, m.grads);
+        if (b->fp8) turn_rail(s, b, b->wire_cut.rail, m.wire);
+    }
+    mt_store_shared_places(s);
 }
 
 static void cut_bucket(struct mt_store *s, int i)

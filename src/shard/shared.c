@@ -32,12 +32,11 @@ static int64_t filling_most(const struct filling *x)
     return most;
 }
 
-/* Those with a working copy, whose state may be in host memory, or those without. Buckets with second moments come first, so
- * that the row of those ends with them. */
-static void states(struct mt_store *s, struct mt_ledger *g, bool inference, bool work)
+/* Places in the row of states of those with a working copy, whose state may be in host memory, or of those without. Buckets with
+ * second moments come first, so that the row of those ends with them. most: elements with second moments; all. */
+static void state_places(struct mt_store *s, bool work, int64_t most[2])
 {
     struct filling x;
-    int64_t most[2]; /* with second moments; all */
     filling_open(&x, s, s->target->align / 4);
     for (int last = 0; last < 2; last++) {
         for (int i = 0; i < s->n_buckets; i++) {
@@ -47,6 +46,11 @@ static void states(struct mt_store *s, struct mt_ledger *g, bool inference, bool
         most[last] = filling_most(&x);
     }
     free(x.end);
+}
+static void states(struct mt_store *s, struct mt_ledger *g, bool inference, bool work)
+{
+    int64_t most[2];
+    state_places(s, work, most);
     for (int w = 0; w < MT_N_STATES; w++) {
         int64_t elements = most[w != MT_STATE_V];
         bool keep = elements && (!inference || w == MT_STATE_MASTER);
@@ -61,8 +65,8 @@ static void states(struct mt_store *s, struct mt_ledger *g, bool inference, bool
     }
 }
 
-/* What stays of working copies, or of their fp8 forms. */
-static void weights(struct mt_store *s, struct mt_ledger *g, bool fp8)
+/* Places in the row of what stays of working copies, or of their fp8 forms; returns its bytes. */
+static int64_t weight_places(struct mt_store *s, bool fp8)
 {
     struct filling x;
     filling_open(&x, s, s->target->align);
@@ -76,11 +80,25 @@ static void weights(struct mt_store *s, struct mt_ledger *g, bool fp8)
     }
     int64_t most = filling_most(&x);
     free(x.end);
+    return most;
+}
+static void weights(struct mt_store *s, struct mt_ledger *g, bool fp8)
+{
+    int64_t most = weight_places(s, fp8);
     if (!most) return;
     int32_t row = mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_WEIGHT, most, "%s.owned", fp8 ? "fp8" : "work");
     for (int i = 0; i < s->n_buckets; i++) {
         struct mt_bucket *b = &s->bucket[i];
         if (b->dealt && b->fp8 == fp8 && b->work_bytes) *(fp8 ? &b->wire_row : &b->work_row) = row;
+    }
+}
+
+void mt_store_shared_places(struct mt_store *s)
+{
+    int64_t most[2];
+    for (int i = 0; i < 2; i++) {
+        state_places(s, i, most);
+        weight_places(s, i);
     }
 }
 

@@ -154,6 +154,8 @@ struct mt_store {
 void mt_store_init(struct mt_store *s, mt_dtype dtype, const struct mt_target *t, const struct mt_mesh *mesh,
                    int rank);
 void mt_store_release(struct mt_store *s);
+/* Makes the store that of another rank of the mesh. Everything else of a store is the same on all ranks. */
+void mt_store_turn(struct mt_store *s, int rank);
 
 /* Build-up, in order: a unit, its matrices, each matrix's tensors (rows add up). n_experts: of a slot; 0 for a dense unit.
  * block: rows that placement in blocks keeps together. A matrix is flat, gathered as mt_formats says, unless its fields are set

@@ -265,8 +265,8 @@ static mt_status open_executor(struct mt_session *s, mt_err *e)
     return st;
 }
 
-/* What needs no machine: mesh, model and optimizer of the first rank here, the recording, the layout. */
-static mt_status plan_first(struct mt_session *s, mt_err *e)
+/* What needs no machine: mesh, model and optimizer of the first rank here, not laid out. */
+static mt_status describe_first(struct mt_session *s, mt_err *e)
 {
     const mt_config *cfg = s->cfg;
     MT_TRY(mt_mesh_init(&s->mesh, s->world, s->inference ? 1 : (int)cfg->mesh_replicas,
@@ -275,7 +275,12 @@ static mt_status plan_first(struct mt_session *s, mt_err *e)
     s->rank = calloc((size_t)s->n_local, sizeof *s->rank);
     s->args = calloc((size_t)s->n_local, sizeof *s->args);
     MT_REQUIRE(s->rank && s->args, e, MT_IO, "no memory for %d ranks", s->n_local);
-    MT_TRY(open_first_model(s, e));
+    return open_first_model(s, e);
+}
+
+static mt_status plan_first(struct mt_session *s, mt_err *e)
+{
+    MT_TRY(describe_first(s, e));
     return lay_out(s, e);
 }
 
@@ -317,6 +322,32 @@ mt_status mt_session_peak(const mt_config *cfg, const struct mt_target *target, 
     mt_status st = plan_first(&s, e);
     memcpy(peak, s.plan.peak, sizeof s.plan.peak);
     mt_session_close(&s);
+    return st;
+}
+
+mt_status mt_session_describe(struct mt_session *s, const mt_config *cfg, const struct mt_target *target,
+                              int world, mt_err *e)
+{
+    *s = (struct mt_session){.cfg = cfg, .target = target, .world = world, .n_local = 1};
+    return describe_first(s, e);
+}
+
+mt_status mt_session_enqueue(struct mt_session *s, struct mt_ctx *ctx, mt_err *e)
+{
+    struct mt_session_rank *r = &s->rank[0];
+    struct mt_step t = {
+        .optim = &r->optim, .cfg = s->cfg, .lr_factor = 1, .micro = r->model.opt.micro_batches};
+    MT_ASSERT(s->n_local == 1 && !s->inference && ctx->rank < s->world);
+    mt_model_turn(&r->model, ctx->rank);
+    mt_muon_turn(&r->optim.muon);
+    s->first = ctx->rank;
+    ctx->cut = r->model.store.cut;
+    mt_status st = mt_rank_init(&t.rank, ctx, &r->model, e);
+    if (st == MT_OK) {
+        mt_streams_restart(ctx);
+        mt_train_step(ctx, &t);
+    }
+    mt_rank_release(&t.rank);
     return st;
 }
 

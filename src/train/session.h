@@ -51,7 +51,14 @@ MT_MUST_USE mt_status mt_session_open_job(struct mt_session *s, const mt_config 
  * may be closed like any other, and recorded, but not run. Limits of memory are not looked at. */
 MT_MUST_USE mt_status mt_session_plan(struct mt_session *s, const mt_config *cfg,
                                       const struct mt_target *target, int world, int rank, mt_err *e);
+/* The same without a layout, and so sooner: good for mt_session_enqueue alone. */
+MT_MUST_USE mt_status mt_session_describe(struct mt_session *s, const mt_config *cfg,
+                                          const struct mt_target *target, int world, mt_err *e);
 void mt_session_close(struct mt_session *s);
+/* Enqueues the train step of any one rank of a planned session, and nothing else, on the caller's device. ctx: initialised
+ * with that device and the session's ledger, and to be so again for another rank; it answers the step's reads, among them
+ * those of the rows that experts get, on which the dispatch rounds depend. The session becomes that rank's. */
+MT_MUST_USE mt_status mt_session_enqueue(struct mt_session *s, struct mt_ctx *ctx, mt_err *e);
 /* Runs one host function on every rank of this process to its end, and gives the first one's sticky error. */
 MT_MUST_USE mt_status mt_session_run(struct mt_session *s, void (*host)(struct mt_ctx *, void *), mt_err *e);
 

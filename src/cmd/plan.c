@@ -1,0 +1,294 @@
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cmd/cmd.h"
+#include "cmd/plan_report.h"
+
+enum { MOST_RANKS = 1 << 20, MOST_OVERRIDES = 128 };
+#define USAGE                                                                                           \
+    "usage: moetitan plan CONFIG.yaml [key=value ...] [cluster.key=value ...] [--ranks N | --nodes N] " \
+    "[--cluster "                                                                                       \
+    "NAME|FILE] [--json FILE] [--trace FILE] [--trace-rank R] [--documents full|MEAN[:SIGMA]|index] "   \
+    "[--skew S] [--seed N] [--collectives "                                                             \
+    "direct|ring|tree|hierarchical] [--price P] [--assumptions] [--rows]"
+
+struct arguments {
+    const char *config, *cluster, *json, *documents, *trace;
+    int64_t ranks, nodes, trace_rank;
+    double skew, price;
+    uint64_t seed;
+    enum mt_algorithm algorithm;
+    bool assumptions, rows;
+    char *option[MOST_OVERRIDES]; /* key=value */
+    char *number[MOST_OVERRIDES]; /* cluster.key=value, from the key on */
+    int n_options, n_numbers;
+};
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- the command line ---- */
+static mt_status whole(const char *what, const char *text, int64_t least, int64_t most, int64_t *out,
+                       mt_err *e)
+{
+    char *end;
+    errno = 0;
+    long long v = strtoll(text, &end, 10);
+    MT_REQUIRE(end != text && !*end && !errno && v >= least && v <= most, e, MT_CONFIG,
+               "%s needs a whole number, %lld to %lld, not '%.40s'", what, (long long)least, (long long)most,
+               text);
+    *out = v;
+    return MT_OK;
+}
+static mt_status real(const char *what, const char *text, double most, double *out, mt_err *e)
+{
+    char *end;
+    double v = strtod(text, &end);
+    MT_REQUIRE(end != text && !*end && v >= 0 && v <= most, e, MT_CONFIG,
+               "%s needs a number, 0 to %g, not '%.40s'", what, most, text);
+    *out = v;
+    return MT_OK;
+}
+
+static mt_status algorithm(const char *text, enum mt_algorithm *out, mt_err *e)
+{
+    for (int i = 0; i < MT_N_ALGORITHMS; i++)
+        if (!strcmp(text, mt_algorithm_name((enum mt_algorithm)i))) {
+            *out = (enum mt_algorithm)i;
+            return MT_OK;
+        }
+    MT_FAIL(e, MT_CONFIG, "--collectives: '%.40s' is none of direct, ring, tree, hierarchical", text);
+}
+
+/* A flag with a value. */
+static mt_status valued(struct arguments *a, const char *flag, const char *value, mt_err *e)
+{
+    int64_t seed;
+    if (!strcmp(flag, "--ranks")) return whole(flag, value, 1, MOST_RANKS, &a->ranks, e);
+    if (!strcmp(flag, "--nodes")) return whole(flag, value, 1, MOST_RANKS, &a->nodes, e);
+    if (!strcmp(flag, "--trace-rank")) return whole(flag, value, 0, MOST_RANKS, &a->trace_rank, e);
+    if (!strcmp(flag, "--skew")) return real(flag, value, 4, &a->skew, e);
+    if (!strcmp(flag, "--price")) return real(flag, value, 1e6, &a->price, e);
+    if (!strcmp(flag, "--collectives")) return algorithm(value, &a->algorithm, e);
+    if (!strcmp(flag, "--seed")) {
+        MT_TRY(whole(flag, value, 0, INT64_C(1) << 32, &seed, e));
+        a->seed = (uint64_t)seed;
+        return MT_OK;
+    }
+    const char **text = !strcmp(flag, "--cluster")     ? &a->cluster
+                        : !strcmp(flag, "--json")      ? &a->json
+                        : !strcmp(flag, "--trace")     ? &a->trace
+                        : !strcmp(flag, "--documents") ? &a->documents
+                                                       : NULL;
+    MT_REQUIRE(text, e, MT_CONFIG, "plan: no flag '%.40s'; " USAGE, flag);
+    *text = value;
+    return MT_OK;
+}
+
+static mt_status positional(struct arguments *a, char *text, mt_err *e)
+{
+    if (!a->config) {
+        a->config = text;
+        return MT_OK;
+    }
+    bool number = !strncmp(text, "cluster.", 8);
+    MT_REQUIRE((number ? a->n_numbers : a->n_options) < MOST_OVERRIDES, e, MT_CONFIG,
+               "more than %d options on the command line", MOST_OVERRIDES);
+    if (number)
+        a->number[a->n_numbers++] = text + 8;
+    else
+        a->option[a->n_options++] = text;
+    return MT_OK;
+}
+
+static mt_status read_arguments(int argc, char **argv, struct arguments *a, mt_err *e)
+{
+    char flag[32];
+    *a = (struct arguments){.cluster = "jupiter", .documents = "full", .seed = 1};
+    for (int i = 1; i < argc; i++) {
+        char *equals = strchr(argv[i], '=');
+        if (strncmp(argv[i], "--", 2) != 0) {
+            MT_TRY(positional(a, argv[i], e));
+        } else if (!strcmp(argv[i], "--assumptions")) {
+            a->assumptions = true;
+        } else if (!strcmp(argv[i], "--rows")) {
+            a->rows = true;
+        } else if (equals) {
+            snprintf(flag, sizeof flag, "%.*s", (int)(equals - argv[i]), argv[i]);
+            MT_TRY(valued(a, flag, equals + 1, e));
+        } else {
+            MT_REQUIRE(i + 1 < argc, e, MT_CONFIG, "plan: %.40s needs a value; " USAGE, argv[i]);
+            MT_TRY(valued(a, argv[i], argv[i + 1], e));
+            i++;
+        }
+    }
+    MT_REQUIRE(a->config, e, MT_CONFIG, USAGE);
+    MT_REQUIRE(!a->ranks || !a->nodes, e, MT_CONFIG, "plan: give --ranks or --nodes, not both");
+    return MT_OK;
+}
+
+/* ---- what is asked ---- */
+/* A file, or NAME for clusters/NAME.yaml beside the configuration or in configs/. */
+static mt_status load_cluster(const struct arguments *a, struct mt_cluster *c, mt_err *e)
+{
+    char path[1024];
+    const char *slash = strrchr(a->config, '/'), *dot = strrchr(a->cluster, '.');
+    if (strchr(a->cluster, '/') || (dot && !strcmp(dot, ".yaml"))) {
+        snprintf(path, sizeof path, "%s", a->cluster);
+    } else {
+        snprintf(path, sizeof path, "%.*sclusters/%s.yaml", slash ? (int)(slash - a->config) + 1 : 0,
+                 a->config, a->cluster);
+        if (access(path, R_OK) != 0) snprintf(path, sizeof path, "configs/clusters/%s.yaml", a->cluster);
+    }
+    MT_TRY(mt_cluster_load(c, path, e));
+    for (int i = 0; i < a->n_numbers; i++) MT_TRY(mt_cluster_override(c, a->number[i], e));
+    return MT_OK;
+}
+
+static mt_status documents(const char *text, struct mt_forecast_options *o, mt_err *e)
+{
+    char *end;
+    if (!strcmp(text, "full") || !strcmp(text, "index")) {
+        o->documents = *text == 'f' ? MT_DOCUMENTS_FULL : MT_DOCUMENTS_INDEX;
+        return MT_OK;
+    }
+    o->documents = MT_DOCUMENTS_LOGNORMAL;
+    o->mean = strtod(text, &end);
+    o->sigma = 1;
+    if (end != text && *end == ':') o->sigma = strtod(end + 1, &end);
+    MT_REQUIRE(end != text && !*end && o->mean >= 1 && o->mean <= 1e12 && o->sigma >= 0 && o->sigma <= 8, e,
+               MT_CONFIG,
+               "--documents: full, index, or the mean length of documents, as 4000 or 4000:1.2 with the "
+               "sigma of its "
+               "logarithm, not '%.40s'",
+               text);
+    return MT_OK;
+}
+
+/* The ranks of one micro-batch a step, where nothing is said. */
+static mt_status choose_ranks(const struct arguments *a, mt_config *cfg, const struct mt_cluster *c,
+                              int *world, mt_err *e)
+{
+    int64_t per = (int64_t)MT_OF(c, topology_ranks_per_node), n = a->ranks;
+    if (a->nodes) n = a->nodes * per;
+    if (!n) n = cfg->train_global_batch / cfg->train_micro_batch;
+    MT_REQUIRE(n >= 1 && n <= MOST_RANKS, e, MT_CONFIG, "plan: 1 to %d ranks, not %lld", MOST_RANKS,
+               (long long)n);
+    cfg->mesh_ranks_per_node = per; /* here the cluster is the launcher that tells */
+    *world = (int)n;
+    return MT_OK;
+}
+
+/* ---- --assumptions ---- */
+static mt_status step_with(const struct mt_plan_request *ask, const struct mt_forecast *f, int key,
+                           double factor, double *step_s, mt_err *e)
+{
+    struct mt_cluster c = ask->cluster;
+    struct mt_forecast_times t;
+    const struct mt_cluster_row *row = &mt_cluster_rows[key];
+    double v = c.of[key].value * factor;
+    c.of[key].value = v > row->high ? row->high : v < row->low ? row->low : v;
+    mt_status st = mt_forecast_replay(f, &c, ask->algorithm, &t, e);
+    *step_s = t.step_s;
+    mt_forecast_times_release(&t);
+    return st;
+}
+
+static mt_status print_assumptions(const struct mt_plan_request *ask, const struct mt_forecast *f,
+                                   double step_s, mt_err *e)
+{
+    printf("assumed   step time if the number is 20%% lower, and 20%% higher\n");
+    for (int k = 0; k < MT_N_CLUSTER_KEYS; k++) {
+        double low, high;
+        if (!mt_cluster_assumed(&ask->cluster, (enum mt_cluster_key)k)) continue;
+        MT_TRY(step_with(ask, f, k, 0.8, &low, e));
+        MT_TRY(step_with(ask, f, k, 1.2, &high, e));
+        printf("  %-26s %12.6g %-12s %+7.2f%% %+7.2f%%  %s\n", mt_cluster_rows[k].key,
+               ask->cluster.of[k].value, mt_cluster_rows[k].unit, 100 * (low / step_s - 1),
+               100 * (high / step_s - 1), ask->cluster.of[k].source);
+    }
+    return MT_OK;
+}
+
+/* ---- --trace ---- */
+static mt_status trace(const struct arguments *a, const struct mt_plan_request *ask, struct mt_forecast *f,
+                       bool show, mt_err *e)
+{
+    struct mt_timeline_sum sum;
+    int rank = (int)a->trace_rank;
+    MT_REQUIRE(rank < f->o.world, e, MT_CONFIG, "--trace-rank %d: the job has %d ranks", rank, f->o.world);
+    MT_TRY(mt_forecast_trace(f, &ask->cluster, ask->algorithm, rank, a->trace, &sum, e));
+    if (!show) return MT_OK;
+    printf("trace     %s: rank %d, for ui.perfetto.dev; its compute stream, s\n", a->trace, rank);
+    for (int c = 0; c < MT_N_CAUSES; c++)
+        if (sum.spent[c])
+            printf("  %-20s %9.3f%s, %.3f of it still\n", mt_cause_text((enum mt_cause)c),
+                   1e-9 * (double)sum.spent[c], mt_cause_exposed((enum mt_cause)c) ? " exposed" : "",
+                   1e-9 * (double)sum.still[c]);
+    return MT_OK;
+}
+
+/* ---- the command ---- */
+static mt_status report(const struct arguments *a, const struct mt_plan_request *ask, struct mt_forecast *f,
+                        double record_s, mt_err *e)
+{
+    struct mt_forecast_times t;
+    struct mt_plan_report r;
+    double began = now();
+    mt_status st = mt_forecast_replay(f, &ask->cluster, ask->algorithm, &t, e);
+    double replay_s = now() - began;
+    if (st == MT_OK) st = mt_plan_report_init(&r, ask, f, &t, e);
+    if (st == MT_OK) {
+        r.record_s = record_s;
+        r.replay_s = replay_s;
+        bool only_json = a->json && !strcmp(a->json, "-");
+        if (!only_json) mt_plan_report_print(&r, stdout);
+        if (a->rows && !only_json) mt_plan_report_rows(&r, stdout);
+        if (a->assumptions && !only_json) st = print_assumptions(ask, f, t.step_s, e);
+        if (a->trace && st == MT_OK) st = trace(a, ask, f, !only_json, e);
+        if (a->json && st == MT_OK) st = mt_plan_report_json(&r, a->json, e);
+        if (st == MT_OK && !r.fits)
+            st = mt_err_set(e, MT_NOFIT, "the run does not fit the memory of %s", ask->cluster.name);
+    }
+    mt_forecast_times_release(&t);
+    return st;
+}
+
+static mt_status plan(const struct arguments *a, mt_config *cfg, struct mt_plan_request *ask, mt_err *e)
+{
+    struct mt_forecast f;
+    struct mt_forecast_options o = {.seed = a->seed, .skew = a->skew};
+    const struct mt_target *target;
+    *ask = (struct mt_plan_request){.config = a->config, .algorithm = a->algorithm, .price = a->price};
+    MT_TRY(mt_config_load(cfg, a->config, a->n_options, a->option, e));
+    MT_TRY(load_cluster(a, &ask->cluster, e));
+    MT_TRY(documents(a->documents, &o, e));
+    MT_TRY(mt_forecast_target(&ask->cluster, &target, e));
+    MT_TRY(choose_ranks(a, cfg, &ask->cluster, &o.world, e));
+    double began = now();
+    mt_status st = mt_forecast_open(&f, cfg, &ask->cluster, target, &o, e);
+    if (st == MT_OK) st = report(a, ask, &f, now() - began, e);
+    mt_forecast_close(&f);
+    return st;
+}
+
+mt_status mt_cmd_plan(int argc, char **argv, mt_err *e)
+{
+    struct arguments a;
+    mt_config *cfg = calloc(1, sizeof *cfg);
+    struct mt_plan_request *ask = calloc(1, sizeof *ask);
+    mt_status st = cfg && ask ? MT_OK : mt_err_set(e, MT_IO, "no memory for a configuration");
+    if (st == MT_OK) st = read_arguments(argc, argv, &a, e);
+    if (st == MT_OK) st = plan(&a, cfg, ask, e);
+    free(cfg);
+    free(ask);
+    return st;
+}

@@ -1,0 +1,59 @@
+/* plan_report.h: what `moetitan plan` tells: docs/plan.md explains each line and each key. */
+#ifndef MT_CMD_PLAN_REPORT_H
+#define MT_CMD_PLAN_REPORT_H
+#include <stdio.h>
+
+#include "train/forecast.h"
+
+/* What bounds a step: the largest of these floors. */
+#define MT_PLAN_BOUNDS(X)                                     \
+    X(COMPUTE, compute, "compute")                            \
+    X(INTERCONNECT, interconnect, "links between nodes")      \
+    X(NODE, node, "links inside nodes")                       \
+    X(HOST_LINK, host_link, "copies between host and device") \
+    X(LAUNCH, launch, "the host that enqueues")
+enum mt_plan_bound {
+#define X(name, key, text) MT_BOUND_##name,
+    MT_PLAN_BOUNDS(X)
+#undef X
+        MT_N_BOUNDS
+};
+
+enum { MT_PLAN_ROWS = 24 };
+struct mt_plan_request {
+    const char *config; /* the file, as given */
+    struct mt_cluster cluster;
+    enum mt_algorithm algorithm;
+    double price; /* of a device for an hour; 0: not given */
+};
+struct mt_plan_report {
+    const struct mt_plan_request *ask;
+    const struct mt_forecast *f;
+    const struct mt_forecast_times *t;
+    double record_s, replay_s; /* what this program took */
+    bool fits;
+    int64_t limit[MT_N_ARENAS];
+    int64_t class_bytes[MT_N_ARENAS][MT_N_ROW_CLASSES]; /* at the fullest point of the step */
+    int32_t row[MT_N_ARENAS][MT_PLAN_ROWS];             /* the largest rows there */
+    int n_rows[MT_N_ARENAS];
+    int64_t params_total, params_active, tokens;
+    double rate; /* tokens a second and rank */
+    double mfu, mfu_full;
+    double floor[MT_N_BOUNDS];
+    enum mt_plan_bound bound;
+    double exposed_s; /* collectives that the compute stream waited for, mean over the ranks */
+    int64_t ckpt_bytes;
+    double ckpt_s, joules, cost; /* a token; a million tokens */
+    /* Sent in a step by a rank, by group and link. */
+    double sent_mean[MT_N_GROUPS][MT_N_LINKS];
+    int64_t sent_most[MT_N_GROUPS][MT_N_LINKS], received_most[MT_N_GROUPS][MT_N_LINKS];
+};
+MT_MUST_USE mt_status mt_plan_report_init(struct mt_plan_report *r, const struct mt_plan_request *ask,
+                                          const struct mt_forecast *f, const struct mt_forecast_times *t,
+                                          mt_err *e);
+/* The largest rows at the fullest point of each arena. */
+void mt_plan_report_rows(const struct mt_plan_report *r, FILE *out);
+void mt_plan_report_print(const struct mt_plan_report *r, FILE *out);
+/* IO: it cannot be written. */
+MT_MUST_USE mt_status mt_plan_report_json(const struct mt_plan_report *r, const char *path, mt_err *e);
+#endif

@@ -1,0 +1,185 @@
+#include "launch/cluster.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/tree.h"
+#include "config/word.h"
+
+const struct mt_cluster_row mt_cluster_rows[MT_N_CLUSTER_KEYS] = {
+#define MT_CLUSTER(key, field, low, high, unit, doc) {key, unit, doc, low, high},
+#include "launch/cluster.def"
+};
+
+struct reader {
+    struct mt_cluster *c;
+    const char *name;
+    mt_err *e;
+};
+#define REFUSE(r, n, ...) return mt_tree_fail((r)->e, (r)->name, (n)->line, (n)->col, __VA_ARGS__)
+#define REFUSE_KEY(r, n, ...) return mt_tree_fail((r)->e, (r)->name, (n)->key_line, (n)->key_col, __VA_ARGS__)
+
+static int find(const char *key)
+{
+    int i = 0;
+    while (i < MT_N_CLUSTER_KEYS && strcmp(mt_cluster_rows[i].key, key) != 0) i++;
+    return i;
+}
+
+/* "no number 'net.bandwith' of a cluster; did you mean net.bandwidth?" */
+static char *unknown(const char *key, char *out, size_t size)
+{
+    const char *names[MT_N_CLUSTER_KEYS];
+    char shown[96];
+    for (int i = 0; i < MT_N_CLUSTER_KEYS; i++) names[i] = mt_cluster_rows[i].key;
+    const char *near = mt_word_nearest(key, names, MT_N_CLUSTER_KEYS);
+    mt_word_clean(shown, sizeof shown, key);
+    snprintf(out, size, "'%s' is no number of a cluster%s%s%s", shown, near ? "; did you mean " : "",
+             near ? near : "", near ? "?" : "");
+    return out;
+}
+
+/* False: why (160 bytes) says what is wrong with the text. */
+static bool number(int k, const char *text, double *out, char *why, size_t size)
+{
+    const struct mt_cluster_row *row = &mt_cluster_rows[k];
+    char shown[64], *end;
+    double v = strtod(text, &end);
+    mt_word_clean(shown, sizeof shown, text);
+    if (end == text || *end || !isfinite(v))
+        snprintf(why, size, "%s is a number of %s; '%s' is none", row->key, row->unit, shown);
+    else if (v < row->low || v > row->high)
+        snprintf(why, size, "%s must be in [%g, %g] %s, not %s", row->key, row->low, row->high, row->unit,
+                 shown);
+    else
+        return *out = v, true;
+    return false;
+}
+
+static mt_status read_text(struct reader *r, const mt_node *n, const char *what, char *out, size_t size)
+{
+    char found[96];
+    if (n->kind != MT_NODE_SCALAR || mt_node_is_null(n) || !n->text[0])
+        REFUSE(r, n, "%s must be text, not %s", what, mt_node_what(n, found, sizeof found));
+    if (strlen(n->text) >= size) REFUSE(r, n, "%s has more than %zu bytes", what, size - 1);
+    memcpy(out, n->text, strlen(n->text) + 1);
+    return MT_OK;
+}
+
+/* {value: 25e9, source: "..."} */
+static mt_status read_number(struct reader *r, const mt_node *n, int k)
+{
+    const char *key = mt_cluster_rows[k].key;
+    char why[160], found[96];
+    const mt_node *value = NULL;
+    bool source = false;
+    if (n->kind != MT_NODE_MAP)
+        REFUSE(r, n, "%s must be {value: NUMBER, source: TEXT}, not %s", key,
+               mt_node_what(n, found, sizeof found));
+    for (const mt_node *x = n->child; x; x = x->next) {
+        if (!strcmp(x->key, "value")) {
+            value = x;
+            if (x->kind != MT_NODE_SCALAR)
+                REFUSE(r, x, "%s must be a number, not %s", key, mt_node_what(x, found, sizeof found));
+            if (!number(k, x->text, &r->c->of[k].value, why, sizeof why)) REFUSE(r, x, "%s", why);
+        } else if (!strcmp(x->key, "source")) {
+            MT_TRY(read_text(r, x, "the source", r->c->of[k].source, sizeof r->c->of[k].source));
+            source = true;
+        } else {
+            mt_word_clean(found, sizeof found, x->key);
+            REFUSE_KEY(r, x, "%s has a value and a source, and no '%s'", key, found);
+        }
+    }
+    if (!value) REFUSE(r, n, "%s has no value", key);
+    if (!source) REFUSE(r, n, "%s has no source: say where the number is from, or \"assumed\"", key);
+    r->c->of[k].given = true;
+    return MT_OK;
+}
+
+static mt_status read_section(struct reader *r, const mt_node *section)
+{
+    char key[160], text[320];
+    if (section->kind != MT_NODE_MAP)
+        REFUSE(r, section, "%.60s must be a map of numbers, not %s", section->key,
+               mt_node_what(section, text, sizeof text));
+    for (const mt_node *n = section->child; n; n = n->next) {
+        snprintf(key, sizeof key, "%.70s.%.70s", section->key, n->key);
+        int k = find(key);
+        if (k == MT_N_CLUSTER_KEYS) REFUSE_KEY(r, n, "%s", unknown(key, text, sizeof text));
+        MT_TRY(read_number(r, n, k));
+    }
+    return MT_OK;
+}
+
+static bool section_known(const char *name)
+{
+    size_t n = strlen(name);
+    for (int i = 0; i < MT_N_CLUSTER_KEYS; i++)
+        if (!strncmp(mt_cluster_rows[i].key, name, n) && mt_cluster_rows[i].key[n] == '.') return true;
+    return false;
+}
+
+static mt_status read_root(struct reader *r, const mt_node *root)
+{
+    struct mt_cluster *c = r->c;
+    char text[320];
+    if (!root || root->kind != MT_NODE_MAP)
+        return mt_tree_fail(r->e, r->name, root ? root->line : 1, root ? root->col : 1,
+                            "a cluster file is a map with name, target and sections of numbers");
+    for (const mt_node *n = root->child; n; n = n->next) {
+        if (!strcmp(n->key, "name"))
+            MT_TRY(read_text(r, n, "the name", c->name, sizeof c->name));
+        else if (!strcmp(n->key, "target"))
+            MT_TRY(read_text(r, n, "the target", c->target, sizeof c->target));
+        else if (section_known(n->key))
+            MT_TRY(read_section(r, n));
+        else
+            REFUSE_KEY(r, n, "%s", unknown(n->key, text, sizeof text));
+    }
+    if (!c->name[0] || !c->target[0]) REFUSE(r, root, "the file has no %s", c->name[0] ? "target" : "name");
+    for (int k = 0; k < MT_N_CLUSTER_KEYS; k++)
+        if (!c->of[k].given) REFUSE(r, root, "the file has no %s", mt_cluster_rows[k].key);
+    return MT_OK;
+}
+
+mt_status mt_cluster_parse(struct mt_cluster *c, const char *name, const char *text, size_t size, mt_err *e)
+{
+    mt_tree t;
+    *c = (struct mt_cluster){.name = ""};
+    mt_status st = mt_tree_parse(&t, name, text, size, e);
+    if (st == MT_OK) st = read_root(&(struct reader){c, name, e}, t.root);
+    mt_tree_close(&t);
+    return st;
+}
+
+mt_status mt_cluster_load(struct mt_cluster *c, const char *path, mt_err *e)
+{
+    mt_tree t;
+    *c = (struct mt_cluster){.name = ""};
+    mt_status st = mt_tree_open(&t, path, e);
+    if (st == MT_OK) st = read_root(&(struct reader){c, path, e}, t.root);
+    mt_tree_close(&t);
+    return st;
+}
+
+mt_status mt_cluster_override(struct mt_cluster *c, const char *assignment, mt_err *e)
+{
+    const char *equals = strchr(assignment, '=');
+    char key[96], text[320];
+    MT_REQUIRE(equals, e, MT_CONFIG, "cluster.%s: write cluster.KEY=NUMBER",
+               mt_word_clean(key, sizeof key, assignment));
+    snprintf(key, sizeof key, "%.*s", (int)(equals - assignment), assignment);
+    int k = find(key);
+    MT_REQUIRE(k < MT_N_CLUSTER_KEYS, e, MT_CONFIG, "command line: %s", unknown(key, text, sizeof text));
+    MT_REQUIRE(number(k, equals + 1, &c->of[k].value, text, sizeof text), e, MT_CONFIG, "command line: %s",
+               text);
+    snprintf(c->of[k].source, sizeof c->of[k].source, "command line");
+    return MT_OK;
+}
+
+bool mt_cluster_assumed(const struct mt_cluster *c, enum mt_cluster_key k)
+{
+    return !strncmp(c->of[k].source, "assumed", 7);
+}

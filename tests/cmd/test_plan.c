@@ -1,0 +1,164 @@
+/* `moetitan plan`: its report, the keys of its JSON and their page, what it refuses; without data files, MPI or a GPU. */
+#include "../data/files.h"
+#include "cmd/cmd.h"
+
+#include <cjson/cJSON.h>
+#include <fcntl.h>
+
+static mt_err e;
+static char printed[1 << 16], page[1 << 16];
+
+#define TINY                                                                                                 \
+    "model:\n  vocab: 64\n  dim: 64\n  layers: 2\n  heads: 2\n  kv_heads: 1\n  head_dim: 32\n  experts: 8\n" \
+    "  top_k: 2\n  expert_ffn: 32\n  shared_ffn: 32\n"                                                       \
+    "mesh:\n  ep: 4\n"                                                                                       \
+    "train:\n  seq_len: 64\n  global_batch: 16\n  dtype: bf16\n"                                             \
+    "data:\n  train: no/such/file\n"
+
+/* Runs `plan WORDS` with what it prints on the standard output in `printed`. */
+static mt_status run(const char *words)
+{
+    char text[1024], *argv[40] = {0}, *rest = text;
+    int argc = 0;
+    snprintf(text, sizeof text, "plan %s", words);
+    for (char *word; (word = strsep(&rest, " "));) argv[argc++] = word;
+    fflush(stdout);
+    int saved = dup(1), fd = open(in_folder("printed"), O_CREAT | O_TRUNC | O_WRONLY, 0600);
+    dup2(fd, 1);
+    close(fd);
+    e = (mt_err){0};
+    mt_status s = mt_cmd_plan(argc, argv, &e);
+    fflush(stdout);
+    dup2(saved, 1);
+    close(saved);
+    int64_t n = get_file(in_folder("printed"), printed, sizeof printed - 1);
+    printed[n > 0 ? n : 0] = 0;
+    return s;
+}
+static const char *with_config(const char *words)
+{
+    static char text[1024];
+    put_file(in_folder("tiny.yaml"), TINY, sizeof TINY - 1);
+    snprintf(text, sizeof text, "%s%s%s", in_folder("tiny.yaml"), *words ? " " : "", words);
+    return text;
+}
+
+static void prints(const char *words, const char *part)
+{
+    if (!CHECK_INT(run(with_config(words)), MT_OK)) printf("  %s\n", e.msg);
+    if (!CHECK(strstr(printed, part))) printf("  wanted \"%s\" in: %s\n", part, printed);
+}
+static void refuses(const char *words, mt_status code, const char *part)
+{
+    CHECK_INT(run(with_config(words)), code);
+    if (!CHECK(strstr(e.msg, part))) printf("  wanted \"%s\" in: %s\n", part, e.msg);
+}
+
+TEST(the_table)
+{
+    prints("", "16 ranks, 4 nodes of 4; for cuda/sm90");
+    prints("--ranks 8", "8 ranks, 2 nodes of 4");
+    prints("--nodes 2", "8 ranks, 2 nodes of 4");
+    prints("--cluster h100 --ranks 16", "on H100 SXM: 16 ranks, 2 nodes of 8");
+    prints("--cluster configs/clusters/h200.yaml --nodes=1", "on H200 SXM: 8 ranks, 1 nodes of 8");
+    prints("--cluster laptop mesh.ep=1 --ranks 1", "for cpu/avx2");
+    prints("mesh.replicas=2 --seed 3 --skew 0.4 --documents 10:0.5", "bound ");
+    prints("--documents 10:1.5 --seed 3 train.global_batch=64 --ranks 8 data.balance=attention",
+           "in the order of the data");
+    prints("--price 4", "a million tokens");
+    prints("--rows", "the largest of ");
+    prints("--ranks 4 --assumptions", "gemm.efficiency");
+    snprintf(page, sizeof page, "--ranks 8 --trace %s --trace-rank 5", in_folder("trace.json"));
+    prints(page, "rank 5, for ui.perfetto.dev");
+    CHECK(get_file(in_folder("trace.json"), printed, sizeof printed - 1) > 0 &&
+          strstr(printed, "traceEvents"));
+}
+
+TEST(what_is_refused)
+{
+    refuses("--ranks 0", MT_CONFIG, "--ranks needs a whole number");
+    refuses("--ranks 5", MT_CONFIG, "5");
+    refuses("--ranks 4 --nodes 1", MT_CONFIG, "not both");
+    refuses("--cluster none", MT_CONFIG, "configs/clusters/none.yaml");
+    refuses("--documents short", MT_CONFIG, "--documents");
+    refuses("--documents index", MT_DATA, "no/such/file");
+    refuses("--collectives magic", MT_CONFIG, "hierarchical");
+    refuses("--trace-rank 16 --trace /dev/null", MT_CONFIG, "the job has 16 ranks");
+    refuses("--skew -1", MT_CONFIG, "--skew");
+    refuses("--what 1", MT_CONFIG, "usage: moetitan plan");
+    refuses("--ranks", MT_CONFIG, "needs a value");
+    refuses("model.dimm=3", MT_CONFIG, "did you mean model.dim?");
+    refuses("cluster.net.bandwith=3", MT_CONFIG, "did you mean net.bandwidth?");
+    refuses("cluster.size.device=1e6 cluster.size.device_other=9e5", MT_NOFIT, "does not fit");
+    CHECK(strstr(printed, "does NOT fit"));
+    CHECK_INT(run(""), MT_CONFIG);
+    CHECK_INT(run("--ranks 8"), MT_CONFIG);
+}
+
+/* ---- JSON ---- */
+static cJSON *json(const char *words, mt_status want)
+{
+    char text[512];
+    snprintf(text, sizeof text, "%s%s--json -", words, *words ? " " : "");
+    if (!CHECK_INT(run(with_config(text)), want)) printf("  %s\n", e.msg);
+    cJSON *o = cJSON_Parse(printed);
+    CHECK(o);
+    return o;
+}
+static double number(const cJSON *o, const char *key)
+{
+    const cJSON *x = cJSON_GetObjectItemCaseSensitive(o, key);
+    if (!CHECK(cJSON_IsNumber(x))) printf("  no number %s\n", key);
+    return x ? x->valuedouble : 0;
+}
+
+TEST(json_says_what_the_page_documents)
+{
+    cJSON *o = json("--ranks 8 --price 2", MT_OK);
+    int64_t n = get_file("docs/plan.md", page, sizeof page - 1);
+    page[n > 0 ? n : 0] = 0;
+    CHECK(n > 0);
+    for (const cJSON *x = o ? o->child : NULL; x; x = x->next) {
+        char quoted[96];
+        snprintf(quoted, sizeof quoted, "`%s`", x->string);
+        if (!CHECK(strstr(page, quoted))) printf("  docs/plan.md does not name %s\n", quoted);
+    }
+    static const char *const numbers[] = {"step_s",         "tokens_per_s_per_gpu", "mfu",
+                                          "params_total",   "params_active",        "device_peak_bytes",
+                                          "host_peak_bytes"};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) CHECK(number(o, numbers[i]) > 0);
+    CHECK(cJSON_IsTrue(cJSON_GetObjectItem(o, "fits")) && cJSON_IsString(cJSON_GetObjectItem(o, "bound")));
+    CHECK_CLOSE(number(o, "tokens_per_s_per_gpu") * number(o, "step_s") * 8, 16 * 64, 1e-6);
+    double idle = 0, busy = number(o, "compute_s");
+    for (const cJSON *x = cJSON_GetObjectItem(o, "idle_by_cause_s")->child; x; x = x->next)
+        idle += x->valuedouble;
+    CHECK_CLOSE((idle + busy) / number(o, "step_s"), 1,
+                0.02); /* mean of the ranks, against the last one's end */
+    cJSON_Delete(o);
+    o = json("--ranks 8 cluster.size.device=1e6 cluster.size.device_other=9e5", MT_NOFIT);
+    CHECK(cJSON_IsFalse(cJSON_GetObjectItem(o, "fits")));
+    cJSON_Delete(o);
+}
+
+/* One number of the cluster changes, and what follows from it. */
+TEST(numbers_matter)
+{
+    cJSON *a = json("--ranks 8", MT_OK), *b = json("--ranks 8 cluster.net.bandwidth=1e8", MT_OK),
+          *c = json("--ranks 8 --collectives hierarchical cluster.net.bandwidth=1e8", MT_OK);
+    CHECK(number(b, "step_s") > number(a, "step_s") && number(c, "step_s") < number(b, "step_s"));
+    CHECK_STR(cJSON_GetObjectItem(b, "bound")->valuestring, "interconnect");
+    CHECK_CLOSE(number(a, "device_peak_bytes"), number(b, "device_peak_bytes"), 0);
+    cJSON_Delete(a);
+    cJSON_Delete(b);
+    cJSON_Delete(c);
+}
+
+int main(void)
+{
+    RUN(the_table);
+    RUN(what_is_refused);
+    RUN(json_says_what_the_page_documents);
+    RUN(numbers_matter);
+    remove_temporary_folder();
+    return DONE();
+}

@@ -1,0 +1,114 @@
+/* Cluster files: those that are shipped, what the parser refuses and where it points, overrides. */
+#include "check.h"
+#include "launch/cluster.h"
+
+static char text[1 << 15];
+
+/* A file in which every number is 1, or its least value, but for one line that is put in place of `key`'s. */
+static size_t write_file(const char *key, const char *line)
+{
+    size_t n = (size_t)snprintf(text, sizeof text, "name: toy\ntarget: cuda\n");
+    char section[32] = "";
+    for (int k = 0; k < MT_N_CLUSTER_KEYS; k++) {
+        const struct mt_cluster_row *r = &mt_cluster_rows[k];
+        const char *dot = strchr(r->key, '.');
+        double v = r->low > 1 ? r->low : r->high < 1 ? r->high : 1;
+        if (strncmp(section, r->key, (size_t)(dot - r->key) + 1) != 0) {
+            snprintf(section, sizeof section, "%.*s.", (int)(dot - r->key), r->key);
+            n += (size_t)snprintf(text + n, sizeof text - n, "%.*s:\n", (int)(dot - r->key), r->key);
+        }
+        if (key && !strcmp(r->key, key))
+            n += (size_t)snprintf(text + n, sizeof text - n, "%s\n", line);
+        else
+            n += (size_t)snprintf(text + n, sizeof text - n, "  %s: {value: %.17g, source: \"a table\"}\n",
+                                  dot + 1, v);
+    }
+    return n;
+}
+
+static void refuses(const char *key, const char *line, const char *part)
+{
+    struct mt_cluster c;
+    mt_err e = {0};
+    size_t n = write_file(key, line);
+    CHECK_INT(mt_cluster_parse(&c, "toy.yaml", text, n, &e), MT_CONFIG);
+    if (!CHECK(strstr(e.msg, part))) printf("  wanted \"%s\" in: %s\n", part, e.msg);
+}
+
+TEST(shipped_files)
+{
+    static const char *const name[] = {"jupiter", "gh200", "h100", "h200", "laptop"};
+    for (size_t i = 0; i < sizeof name / sizeof *name; i++) {
+        char path[64];
+        struct mt_cluster c;
+        mt_err e = {0};
+        snprintf(path, sizeof path, "configs/clusters/%s.yaml", name[i]);
+        if (!CHECK(mt_cluster_load(&c, path, &e) == MT_OK)) printf("  %s\n", e.msg);
+        for (int k = 0; k < MT_N_CLUSTER_KEYS; k++) CHECK(c.of[k].given && c.of[k].source[0]);
+        CHECK(MT_OF(&c, topology_ranks_per_node) >= 1);
+    }
+}
+
+TEST(a_whole_file)
+{
+    struct mt_cluster c;
+    mt_err e = {0};
+    size_t n = write_file("net.latency", "  latency: {value: 0.25, source: \"assumed: a guess\"}");
+    if (!CHECK(mt_cluster_parse(&c, "toy.yaml", text, n, &e) == MT_OK)) printf("  %s\n", e.msg);
+    CHECK_STR(c.name, "toy");
+    CHECK_CLOSE(MT_OF(&c, net_latency), 0.25, 0);
+    CHECK(mt_cluster_assumed(&c, MT_CLUSTER_net_latency) && !mt_cluster_assumed(&c, MT_CLUSTER_node_latency));
+}
+
+TEST(what_is_refused)
+{
+    refuses("peak.f32", "  f32: {value: fast, source: \"x\"}",
+            "toy.yaml:5:16: peak.f32 is a number of FLOP/s; 'fast'");
+    refuses("peak.f32", "  f32: {value: 3, source: \"x\"}",
+            "toy.yaml:5:16: peak.f32 must be in [1e+09, 1e+18] FLOP/s");
+    refuses("peak.f32", "  f32: {value: nan, source: \"x\"}", "toy.yaml:5:16: peak.f32 is a number");
+    refuses("peak.f32", "  f32: {value: 1e12}", "toy.yaml:5:8: peak.f32 has no source");
+    refuses("peak.f32", "  f32: {value: 1e12, source: \"\"}", "toy.yaml:5:30: the source must be text");
+    refuses("peak.f32", "  f32: {source: \"x\"}", "toy.yaml:5:8: peak.f32 has no value");
+    refuses("peak.f32", "  f32: 1e12", "toy.yaml:5:8: peak.f32 must be {value: NUMBER, source: TEXT}");
+    refuses("peak.f32", "  f32: {value: 1e12, from: \"x\"}",
+            "toy.yaml:5:22: peak.f32 has a value and a source");
+    refuses("peak.f32", "  f23: {value: 1e12, source: \"x\"}",
+            "toy.yaml:5:3: 'peak.f23' is no number of a cluster; did you mean peak.f32?");
+    refuses("peak.f32", "  # nothing", "the file has no peak.f32");
+    refuses("power.device", "  device: {value: 1, source: x}\nnett: {}", "'nett' is no number of a cluster");
+    struct mt_cluster c;
+    mt_err e = {0};
+    CHECK_INT(mt_cluster_parse(&c, "toy.yaml", "- 1\n", 4, &e), MT_CONFIG);
+    CHECK(strstr(e.msg, "toy.yaml:1:1: a cluster file is a map"));
+    e = (mt_err){0};
+    CHECK_INT(mt_cluster_parse(&c, "toy.yaml", "", 0, &e), MT_CONFIG);
+    e = (mt_err){0};
+    CHECK_INT(mt_cluster_load(&c, "no/such.yaml", &e), MT_CONFIG);
+}
+
+TEST(overrides)
+{
+    struct mt_cluster c;
+    mt_err e = {0};
+    CHECK(mt_cluster_parse(&c, "toy.yaml", text, write_file(NULL, NULL), &e) == MT_OK);
+    CHECK(mt_cluster_override(&c, "net.bandwidth=5e10", &e) == MT_OK);
+    CHECK_CLOSE(MT_OF(&c, net_bandwidth), 5e10, 0);
+    CHECK_STR(c.of[MT_CLUSTER_net_bandwidth].source, "command line");
+    CHECK_INT(mt_cluster_override(&c, "net.bandwith=5e10", &e), MT_CONFIG);
+    CHECK(strstr(e.msg, "did you mean net.bandwidth?"));
+    e = (mt_err){0};
+    CHECK_INT(mt_cluster_override(&c, "net.bandwidth=-1", &e), MT_CONFIG);
+    CHECK(strstr(e.msg, "must be in"));
+    e = (mt_err){0};
+    CHECK_INT(mt_cluster_override(&c, "net.bandwidth", &e), MT_CONFIG);
+}
+
+int main(void)
+{
+    RUN(shipped_files);
+    RUN(a_whole_file);
+    RUN(what_is_refused);
+    RUN(overrides);
+    return DONE();
+}
