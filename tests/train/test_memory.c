@@ -23,6 +23,11 @@ static const char *const shapes[] = {
     TRAINING_BASE TRAINING_MOE HOST_STATE "optim.compute=host train.dtype=bf16 wire.gather_experts=fp8 "
                                           "wire.gather_dense=fp8 model.ffn=300 ",
     TRAINING_BASE TRAINING_MOE "optim.compute=host offload.masters=host offload.slots=3 train.dtype=bf16 ",
+    TRAINING_BASE TRAINING_MOE
+    "offload.activations.fraction=1 recompute.policy=selective moe.buffer_factor=0.3 ",
+    TRAINING_BASE TRAINING_MOE
+    "offload.activations.fraction=0.7 recompute.keep_on=host train.micro_order=layer train.dtype=bf16 "
+    "recompute.keep=attn_norm,qkv,attention,attn_out,ffn_norm,ffn_up,ffn_act,router ",
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes, GUARD = 1 << 16, MOST_PAD = 256 };
 

@@ -21,6 +21,7 @@ count bf16 1000
 count f32 200 train.dtype=f32 moe.buffer_factor=0.1 device.workers=3
 host_state=(offload.masters=host offload.moments=host offload.grads=host offload.slot_bytes=16KiB)
 count offloaded 100 "${host_state[@]}"
+count activations 100 offload.activations.fraction=1 recompute.policy=selective recompute.keep_on=host
 count host 100 "${host_state[@]}" optim.compute=host
 run "$MT_BIN" data pack "$work/corpus.idx" --pack-length 32
 check "samples of whole documents" ended 0
