@@ -6,18 +6,20 @@
 #include <unistd.h>
 
 #include "cmd/cmd.h"
+#include "cmd/plan_html.h"
 #include "cmd/plan_report.h"
 
 enum { MOST_RANKS = 1 << 20, MOST_OVERRIDES = 128 };
 #define USAGE                                                                                           \
     "usage: moetitan plan CONFIG.yaml [key=value ...] [cluster.key=value ...] [--ranks N | --nodes N] " \
     "[--cluster "                                                                                       \
-    "NAME|FILE] [--json FILE] [--trace FILE] [--trace-rank R] [--documents full|MEAN[:SIGMA]|index] "   \
+    "NAME|FILE] [--json FILE] [--html FILE] [--trace FILE] [--trace-rank R] [--documents "              \
+    "full|MEAN[:SIGMA]|index] "                                                                         \
     "[--skew S] [--seed N] [--collectives "                                                             \
     "direct|ring|tree|hierarchical] [--price P] [--assumptions] [--rows]"
 
 struct arguments {
-    const char *config, *cluster, *json, *documents, *trace;
+    const char *config, *cluster, *json, *html, *documents, *trace;
     int64_t ranks, nodes, trace_rank;
     double skew, price;
     uint64_t seed;
@@ -85,6 +87,7 @@ static mt_status valued(struct arguments *a, const char *flag, const char *value
     }
     const char **text = !strcmp(flag, "--cluster")     ? &a->cluster
                         : !strcmp(flag, "--json")      ? &a->json
+                        : !strcmp(flag, "--html")      ? &a->html
                         : !strcmp(flag, "--trace")     ? &a->trace
                         : !strcmp(flag, "--documents") ? &a->documents
                                                        : NULL;
@@ -202,20 +205,26 @@ static mt_status step_with(const struct mt_plan_request *ask, const struct mt_fo
     return st;
 }
 
-static mt_status print_assumptions(const struct mt_plan_request *ask, const struct mt_forecast *f,
-                                   double step_s, mt_err *e)
+static mt_status find_effects(const struct mt_plan_request *ask, const struct mt_forecast *f,
+                              struct mt_plan_effects *x, mt_err *e)
+{
+    for (int k = 0; k < MT_N_CLUSTER_KEYS; k++) {
+        if (!mt_cluster_assumed(&ask->cluster, (enum mt_cluster_key)k)) continue;
+        MT_TRY(step_with(ask, f, k, 0.8, &x->low[k], e));
+        MT_TRY(step_with(ask, f, k, 1.2, &x->high[k], e));
+    }
+    x->known = true;
+    return MT_OK;
+}
+
+static void print_effects(const struct mt_plan_request *ask, const struct mt_plan_effects *x, double step_s)
 {
     printf("assumed   step time if the number is 20%% lower, and 20%% higher\n");
-    for (int k = 0; k < MT_N_CLUSTER_KEYS; k++) {
-        double low, high;
-        if (!mt_cluster_assumed(&ask->cluster, (enum mt_cluster_key)k)) continue;
-        MT_TRY(step_with(ask, f, k, 0.8, &low, e));
-        MT_TRY(step_with(ask, f, k, 1.2, &high, e));
-        printf("  %-26s %12.6g %-12s %+7.2f%% %+7.2f%%  %s\n", mt_cluster_rows[k].key,
-               ask->cluster.of[k].value, mt_cluster_rows[k].unit, 100 * (low / step_s - 1),
-               100 * (high / step_s - 1), ask->cluster.of[k].source);
-    }
-    return MT_OK;
+    for (int k = 0; k < MT_N_CLUSTER_KEYS; k++)
+        if (mt_cluster_assumed(&ask->cluster, (enum mt_cluster_key)k))
+            printf("  %-26s %12.6g %-12s %+7.2f%% %+7.2f%%  %s\n", mt_cluster_rows[k].key,
+                   ask->cluster.of[k].value, mt_cluster_rows[k].unit, 100 * (x->low[k] / step_s - 1),
+                   100 * (x->high[k] / step_s - 1), ask->cluster.of[k].source);
 }
 
 /* ---- --trace ---- */
@@ -236,7 +245,36 @@ static mt_status trace(const struct arguments *a, const struct mt_plan_request *
     return MT_OK;
 }
 
+/* ---- --html ---- */
+static mt_status html(const struct arguments *a, const struct mt_plan_report *r, struct mt_forecast *f,
+                      const struct mt_plan_effects *x, mt_err *e)
+{
+    struct mt_forecast_line l;
+    int rank = (int)a->trace_rank;
+    MT_REQUIRE(rank < f->o.world, e, MT_CONFIG, "--trace-rank %d: the job has %d ranks", rank, f->o.world);
+    mt_status st = mt_forecast_line_open(&l, f, &r->ask->cluster, r->ask->algorithm, rank, e);
+    if (st == MT_OK) st = mt_plan_html(r, x, &l.line, a->html, e);
+    mt_forecast_line_close(&l);
+    return st;
+}
+
 /* ---- the command ---- */
+/* The report in all the forms that are asked for. */
+static mt_status tell(const struct arguments *a, const struct mt_plan_report *r, struct mt_forecast *f,
+                      mt_err *e)
+{
+    struct mt_plan_effects x = {.known = false};
+    bool show = !a->json || strcmp(a->json, "-") != 0;
+    if (show) mt_plan_report_print(r, stdout);
+    if (a->rows && show) mt_plan_report_rows(r, stdout);
+    if (a->assumptions && (show || a->html)) MT_TRY(find_effects(r->ask, f, &x, e));
+    if (x.known && show) print_effects(r->ask, &x, r->t->step_s);
+    if (a->json) MT_TRY(mt_plan_report_json(r, a->json, e));
+    if (a->html) MT_TRY(html(a, r, f, &x, e));
+    if (a->trace) MT_TRY(trace(a, r->ask, f, show, e));
+    return MT_OK;
+}
+
 static mt_status report(const struct arguments *a, const struct mt_plan_request *ask, struct mt_forecast *f,
                         double record_s, mt_err *e)
 {
@@ -249,12 +287,7 @@ static mt_status report(const struct arguments *a, const struct mt_plan_request 
     if (st == MT_OK) {
         r.record_s = record_s;
         r.replay_s = replay_s;
-        bool only_json = a->json && !strcmp(a->json, "-");
-        if (!only_json) mt_plan_report_print(&r, stdout);
-        if (a->rows && !only_json) mt_plan_report_rows(&r, stdout);
-        if (a->assumptions && !only_json) st = print_assumptions(ask, f, t.step_s, e);
-        if (a->trace && st == MT_OK) st = trace(a, ask, f, !only_json, e);
-        if (a->json && st == MT_OK) st = mt_plan_report_json(&r, a->json, e);
+        st = tell(a, &r, f, e);
         if (st == MT_OK && !r.fits)
             st = mt_err_set(e, MT_NOFIT, "the run does not fit the memory of %s", ask->cluster.name);
     }

@@ -302,13 +302,19 @@ static void json_times(const struct mt_plan_report *r, cJSON *o)
     put(o, "simulated_programs", mt_simclock_programs(r->f->clock));
 }
 
-mt_status mt_plan_report_json(const struct mt_plan_report *r, const char *path, mt_err *e)
+cJSON *mt_plan_report_object(const struct mt_plan_report *r)
 {
     cJSON *o = cJSON_CreateObject();
     json_head(r, o);
     json_memory(r, o);
     json_traffic(r, o);
     json_times(r, o);
+    return o;
+}
+
+mt_status mt_plan_report_json(const struct mt_plan_report *r, const char *path, mt_err *e)
+{
+    cJSON *o = mt_plan_report_object(r);
     char *text = cJSON_Print(o);
     cJSON_Delete(o);
     MT_REQUIRE(text, e, MT_IO, "no memory for the report");

@@ -54,6 +54,8 @@ MT_MUST_USE mt_status mt_plan_report_init(struct mt_plan_report *r, const struct
 /* The largest rows at the fullest point of each arena. */
 void mt_plan_report_rows(const struct mt_plan_report *r, FILE *out);
 void mt_plan_report_print(const struct mt_plan_report *r, FILE *out);
+/* The report as JSON, the caller's. */
+struct cJSON *mt_plan_report_object(const struct mt_plan_report *r);
 /* IO: it cannot be written. */
 MT_MUST_USE mt_status mt_plan_report_json(const struct mt_plan_report *r, const char *path, mt_err *e);
 #endif

@@ -32,6 +32,9 @@ struct rank {
     /* Of a stream's last transfers: when this rank had come, and when the last one had. */
     double came[MT_N_STREAMS][PAST], began[MT_N_STREAMS][PAST];
     uint8_t past[MT_N_STREAMS];
+    /* Of a stream's last waits that stood still: from when to when, and why. */
+    double stood[MT_N_STREAMS][PAST], stood_to[MT_N_STREAMS][PAST];
+    uint8_t why[MT_N_STREAMS][PAST], waits[MT_N_STREAMS];
     double ask[MT_N_STREAMS]
               [MT_N_SIM_LINKS]; /* seconds on a link of the present transfer; while it is under way: the share
                                                    of the link that it would take alone */
@@ -257,18 +260,36 @@ static void kernel(struct replay *x, struct rank *r, int s, const struct mt_simc
     done(x, r, s, op, t, t, t + d);
 }
 
-/* The compute stream stood still for another one: in part for ranks that came late to that stream's transfers. */
-static void stand(struct rank *r, const struct mt_simclock_op *op, double from, double to)
+static double overlap(double a, double b, double from, double to)
 {
-    double late = 0;
-    for (int i = 0; i < PAST && to > from; i++) {
-        double a = r->came[op->mb][i], b = r->began[op->mb][i];
-        a = a > from ? a : from;
-        b = b < to ? b : to;
-        late += b > a ? b - a : 0;
+    a = a > from ? a : from;
+    b = b < to ? b : to;
+    return b > a ? b - a : 0;
+}
+
+/* A stream stood still for another one: in part for ranks that came late to that stream's transfers, in part for what that
+ * stream itself waited for (a copy that leaves behind a reduction), else for its own work. */
+static void stand(struct rank *r, int s, const struct mt_simclock_op *op, double from, double to)
+{
+    double of[MT_N_STANDS] = {0}, rest = to - from;
+    int main_cause = op->cause;
+    if (!(to > from)) return;
+    for (int i = 0; i < PAST; i++) {
+        double late = overlap(r->came[op->mb][i], r->began[op->mb][i], from, to),
+               passed_on = overlap(r->stood[op->mb][i], r->stood_to[op->mb][i], from, to);
+        of[MT_STAND_LATE] += late;
+        of[r->why[op->mb][i]] += passed_on;
+        rest -= late + passed_on;
     }
-    r->out->idle[MT_STAND_LATE] += late;
-    r->out->idle[op->cause] += to - from - late;
+    of[op->cause] += rest;
+    for (int i = 0; i < MT_N_STANDS; i++) {
+        if (s == MT_COMPUTE) r->out->idle[i] += of[i];
+        if (of[i] > of[main_cause]) main_cause = i;
+    }
+    int at = r->waits[s]++ % PAST;
+    r->stood[s][at] = from;
+    r->stood_to[s][at] = to;
+    r->why[s][at] = (uint8_t)main_cause;
 }
 
 /* One operation of a stream, if its time has come; false: it has not. */
@@ -293,7 +314,7 @@ static bool step(struct replay *x, struct rank *r, int s)
         double until = r->slot[op->what - 1];
         if (until < 0) return false;
         double end = until > r->free[s] ? until : r->free[s];
-        if (s == MT_COMPUTE) stand(r, op, r->free[s], end);
+        stand(r, s, op, r->free[s], end);
         done(x, r, s, op, r->free[s], r->free[s], end);
         return true;
     }

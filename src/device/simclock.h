@@ -53,6 +53,7 @@ enum mt_stand {
 };
 const char *mt_stand_key(enum mt_stand c);
 const char *mt_stand_text(enum mt_stand c);
+enum mt_stand mt_stand_of_move(int op); /* what a collective moves */
 
 enum mt_sim_link { MT_ON_NODE, MT_ON_NET, MT_ON_H2D, MT_ON_D2H, MT_N_SIM_LINKS };
 

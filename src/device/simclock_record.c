@@ -199,7 +199,7 @@ void mt_simclock_begin(struct mt_simclock *k, struct mt_ctx *ctx)
     ctx->exec = k;
 }
 
-static enum mt_stand cause_of_move(int op)
+enum mt_stand mt_stand_of_move(int op)
 {
     switch (op) {
     case MT_OP_exchange:
@@ -260,7 +260,7 @@ static void record_move(struct mt_simclock *k, struct mt_simclock_op *op, const 
     t.net_bytes = moved(k, g, s->id, c->op, MT_LINK_NET);
     peers(&t, c, near, s->ctx->cut);
     op->kind = MT_SIM_MOVE;
-    op->cause = (uint8_t)cause_of_move(c->op);
+    op->cause = (uint8_t)mt_stand_of_move(c->op);
     op->what = intern(&k->transfers, &t);
 }
 

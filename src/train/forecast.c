@@ -180,32 +180,47 @@ static mt_status write_trace(const struct mt_forecast *f, const struct mt_cluste
     return st;
 }
 
+mt_status mt_forecast_line_open(struct mt_forecast_line *l, struct mt_forecast *f,
+                                const struct mt_cluster *cluster, enum mt_algorithm algorithm, int rank,
+                                mt_err *e)
+{
+    struct mt_ctx ctx;
+    struct mt_forecast_times t = {0};
+    *l = (struct mt_forecast_line){.times = NULL};
+    mt_ctx_init(&ctx, rank, f->o.world, &mt_device_sim, &f->s.ledger);
+    ctx.answer = mt_forecast_answer;
+    ctx.answer_arg = f;
+    ctx.recording = &l->q;
+    MT_TRY(mt_session_enqueue(&f->s, &ctx, e));
+    l->times = calloc(3 * (size_t)l->q.n + 1, sizeof *l->times);
+    MT_REQUIRE(l->times, e, MT_IO, "no memory for a time line");
+    mt_status st = replay(f, cluster, algorithm, &t, rank, l->times, l->q.n, e);
+    l->line = (struct mt_timeline){.rank = rank,
+                                   .q = &l->q,
+                                   .ledger = &f->s.ledger,
+                                   .begin = l->times,
+                                   .ready = l->times + l->q.n,
+                                   .end = l->times + 2 * l->q.n};
+    mt_forecast_times_release(&t);
+    return st;
+}
+
+void mt_forecast_line_close(struct mt_forecast_line *l)
+{
+    mt_recording_release(&l->q);
+    free(l->times);
+    *l = (struct mt_forecast_line){.times = NULL};
+}
+
 mt_status mt_forecast_trace(struct mt_forecast *f, const struct mt_cluster *cluster,
                             enum mt_algorithm algorithm, int rank, const char *path,
                             struct mt_timeline_sum *sum, mt_err *e)
 {
-    struct mt_recording q = {0};
-    struct mt_ctx ctx;
-    struct mt_forecast_times t = {0};
-    mt_ctx_init(&ctx, rank, f->o.world, &mt_device_sim, &f->s.ledger);
-    ctx.answer = mt_forecast_answer;
-    ctx.answer_arg = f;
-    ctx.recording = &q;
-    mt_status st = mt_session_enqueue(&f->s, &ctx, e);
-    int64_t *times = calloc(3 * (size_t)q.n + 1, sizeof *times);
-    if (st == MT_OK && !times) st = mt_err_set(e, MT_IO, "no memory for a time line");
-    if (st == MT_OK) st = replay(f, cluster, algorithm, &t, rank, times, q.n, e);
-    struct mt_timeline line = {.rank = rank,
-                               .q = &q,
-                               .ledger = &f->s.ledger,
-                               .begin = times,
-                               .ready = times + q.n,
-                               .end = times + 2 * q.n};
-    if (st == MT_OK) st = write_trace(f, cluster, &line, path, e);
-    if (st == MT_OK) st = mt_timeline_summarize(&line, sum, e);
-    mt_forecast_times_release(&t);
-    mt_recording_release(&q);
-    free(times);
+    struct mt_forecast_line l;
+    mt_status st = mt_forecast_line_open(&l, f, cluster, algorithm, rank, e);
+    if (st == MT_OK) st = write_trace(f, cluster, &l.line, path, e);
+    if (st == MT_OK) st = mt_timeline_summarize(&l.line, sum, e);
+    mt_forecast_line_close(&l);
     return st;
 }
 

@@ -74,6 +74,17 @@ MT_MUST_USE mt_status mt_forecast_trace(struct mt_forecast *f, const struct mt_c
                                         enum mt_algorithm algorithm, int rank, const char *path,
                                         struct mt_timeline_sum *sum, mt_err *e);
 void mt_forecast_times_release(struct mt_forecast_times *t);
+/* One rank's time line of a replay. The forecast's session becomes that rank's. mt_forecast_line_close is due whatever came of
+ * it. */
+struct mt_forecast_line {
+    struct mt_recording q; /* owned */
+    int64_t *times;        /* owned: [3][q.n] */
+    struct mt_timeline line;
+};
+MT_MUST_USE mt_status mt_forecast_line_open(struct mt_forecast_line *l, struct mt_forecast *f,
+                                            const struct mt_cluster *cluster, enum mt_algorithm algorithm,
+                                            int rank, mt_err *e);
+void mt_forecast_line_close(struct mt_forecast_line *l);
 
 /* The target that a cluster names. CONFIG: there is none of that name. */
 MT_MUST_USE mt_status mt_forecast_target(const struct mt_cluster *c, const struct mt_target **target,

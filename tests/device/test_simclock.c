@@ -342,6 +342,27 @@ TEST(lateness_on_another_stream)
     CHECK_MS(j.out[1].side, 6);
 }
 
+/* compute waits for a copy of 2 that waits for a gather of 5: for both, and for who comes late to the gather. */
+static void one_behind_another(struct job *j, struct mt_ctx *c)
+{
+    kernel(j, c, MT_GATHER, c->rank ? 3 : 1);
+    wait_for(c, MT_REDUCE, MT_GATHER);
+    gather(j, c, MT_REDUCE, 0, 5);
+    wait_for(c, MT_D2H, MT_REDUCE);
+    copy(j, c, MT_D2H, 2);
+    kernel(j, c, MT_COMPUTE, 4);
+    wait_for(c, MT_COMPUTE, MT_D2H);
+}
+TEST(waits_behind_waits)
+{
+    struct job j = JOB(2, 2);
+    CHECK(run_job(&j, one_behind_another) == MT_OK);
+    CHECK_MS(j.out[0].end, 10);
+    CHECK_MS(j.out[0].idle[MT_STAND_SMALL], 4);
+    CHECK_MS(j.out[0].idle[MT_STAND_COPIES], 2);
+    CHECK_MS(j.out[0].idle[MT_STAND_LATE], 0);
+}
+
 /* ---- programs ---- */
 TEST(equal_programs_are_kept_once)
 {
@@ -394,6 +415,7 @@ int main(void)
     RUN(the_most_loaded_member_sets_the_pace);
     RUN(gathers_ahead);
     RUN(lateness_on_another_stream);
+    RUN(waits_behind_waits);
     RUN(equal_programs_are_kept_once);
     RUN(ranks_that_wait_for_ever);
     return DONE();
