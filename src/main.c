@@ -20,6 +20,7 @@ typedef struct command {
 static const command commands[] = {
     {"train", mt_cmd_train, "CONFIG [key=value ...]", "run the training loop"},
     {"plan", mt_cmd_plan, "CONFIG [--ranks N] ...", "what a run would take on a cluster, without one"},
+    {"doctor", mt_cmd_doctor, "--calibrate FILE.yaml [--quick]", "this machine, measured, as a cluster file"},
     {"sample", mt_cmd_sample, "CKPT [--prompt TEXT] ...", "generate text from a saved checkpoint"},
     {"ckpt", mt_cmd_ckpt, "VERB ...", "list, show and verify checkpoints"},
     {"data", mt_cmd_data, "pack|info|check ...", "make and examine data files"},

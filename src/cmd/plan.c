@@ -303,6 +303,7 @@ static mt_status plan(const struct arguments *a, mt_config *cfg, struct mt_plan_
     *ask = (struct mt_plan_request){.config = a->config, .algorithm = a->algorithm, .price = a->price};
     MT_TRY(mt_config_load(cfg, a->config, a->n_options, a->option, e));
     MT_TRY(load_cluster(a, &ask->cluster, e));
+    MT_TRY(mt_work_check(&ask->cluster, e));
     MT_TRY(documents(a->documents, &o, e));
     MT_TRY(mt_forecast_target(&ask->cluster, &target, e));
     MT_TRY(choose_ranks(a, cfg, &ask->cluster, &o.world, e));

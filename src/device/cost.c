@@ -1,6 +1,8 @@
 #include "device/cost.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 static double most(double a, double b)
 {
@@ -118,7 +120,33 @@ static double attention_seconds(const struct mt_work *w, const struct mt_cluster
     return per_pair * computed / (peak(w, c) * efficiency);
 }
 
-double mt_work_seconds(const struct mt_work *w, const struct mt_cluster *c, double pairs)
+void mt_work_name(const struct mt_work *w, char *out, size_t size)
+{
+    snprintf(out, size, "%s.%s", mt_op_info[w->op].name, w->dtype == MT_BF16 ? "bf16" : "f32");
+}
+
+static bool known(const char *name)
+{
+    char one[64];
+    for (int op = 0; op < MT_N_OPS; op++)
+        for (int bf16 = 0; bf16 < 2; bf16++) {
+            struct mt_work w = {.op = (uint16_t)op, .dtype = bf16 ? MT_BF16 : MT_F32};
+            mt_work_name(&w, one, sizeof one);
+            if (!strcmp(one, name)) return true;
+        }
+    return false;
+}
+mt_status mt_work_check(const struct mt_cluster *c, mt_err *e)
+{
+    for (int i = 0; i < c->n_ops; i++)
+        MT_REQUIRE(known(c->op[i].name), e, MT_CONFIG,
+                   "cluster %s: ops: there is no operation '%.40s': write the name of one of device/op.def, "
+                   "and .f32 or .bf16",
+                   c->name, c->op[i].name);
+    return MT_OK;
+}
+
+static double class_seconds(const struct mt_work *w, const struct mt_cluster *c, double pairs)
 {
     enum mt_work_kind k = mt_work_kind_of((enum mt_op)w->op);
     double share = k == MT_WORK_ROWS ? MT_OF(c, memory_rows) : MT_OF(c, memory_stream), t = 0;
@@ -134,7 +162,21 @@ double mt_work_seconds(const struct mt_work *w, const struct mt_cluster *c, doub
     if (k == MT_WORK_ATTENTION) t = attention_seconds(w, c, pairs);
     if (k == MT_WORK_NEWTON_SCHULZ) t = w->flops / (peak(w, c) * MT_OF(c, newton_schulz_efficiency));
     if (k == MT_WORK_STREAM || k == MT_WORK_ROWS) t = w->flops / MT_OF(c, peak_f32);
-    return most(t, w->bytes / (MT_OF(c, memory_bandwidth) * share)) + MT_OF(c, launch_kernel);
+    return most(t, w->bytes / (MT_OF(c, memory_bandwidth) * share));
+}
+
+double mt_work_seconds(const struct mt_work *w, const struct mt_cluster *c, double pairs)
+{
+    enum mt_work_kind k = mt_work_kind_of((enum mt_op)w->op);
+    double t = class_seconds(w, c, pairs);
+    char name[64];
+    if (k == MT_WORK_NONE) return 0;
+    if (c->n_ops && !w->on_host) {
+        mt_work_name(w, name, sizeof name);
+        const struct mt_cluster_op *op = mt_cluster_op(c, name);
+        if (op) t = mt_cluster_op_seconds(op, t);
+    }
+    return k == MT_WORK_COPY || w->on_host ? t : t + MT_OF(c, launch_kernel);
 }
 
 /* ---- collectives ---- */

@@ -29,6 +29,11 @@ enum mt_work_kind {
 enum mt_work_kind mt_work_kind_of(enum mt_op op);
 const char *mt_work_kind_name(enum mt_work_kind k);
 
+/* CONFIG: the cluster's `ops` names an operation or a type that there is not. */
+MT_MUST_USE mt_status mt_work_check(const struct mt_cluster *c, mt_err *e);
+/* "rmsnorm_fwd.bf16" */
+void mt_work_name(const struct mt_work *w, char *out, size_t size);
+
 /* Seconds on an idle device, the gap to the next operation included. pairs: token pairs of one head that attention sees, -1:
  * those of the call. */
 double mt_work_seconds(const struct mt_work *w, const struct mt_cluster *c, double pairs);

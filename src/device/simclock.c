@@ -45,6 +45,7 @@ struct rank {
     double *begun;   /* by segment: when the host came to it */
     double *slot;    /* by slot: when its operation ended, or -1 */
     double compute, net;
+    double turn; /* launch.serial: when its one processor is free */
     struct mt_simclock_rank *out;
 };
 
@@ -249,6 +250,13 @@ static double duration(const struct replay *x, const struct rank *r, const struc
 static void kernel(struct replay *x, struct rank *r, int s, const struct mt_simclock_op *op, double t)
 {
     double d = duration(x, r, op);
+    if (MT_OF(x->run->cluster, launch_serial) > 0) {
+        if (s == MT_COMPUTE && r->turn > t) r->out->idle[MT_STAND_SERIAL] += r->turn - t;
+        double before = t;
+        t = r->turn > t ? r->turn : t;
+        r->turn = t + d;
+        if (s == MT_COMPUTE) r->free[s] += t - before; /* told as above, not as the host's */
+    }
     if (op->kind == MT_SIM_READ && s == MT_COMPUTE) {
         r->out->idle[MT_STAND_HOST] += t + d - r->free[s];
     } else if (s == MT_COMPUTE) {

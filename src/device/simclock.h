@@ -44,6 +44,7 @@ int64_t mt_simclock_operations(const struct mt_simclock *k, int rank); /* waits 
     X(SMALL, small, "small collectives")                   \
     X(LATE, late, "ranks that come late to one of these")  \
     X(COPIES, copies, "copies between host and device")    \
+    X(SERIAL, serial, "other streams' turns")              \
     X(HOST, host, "the host that enqueues")
 enum mt_stand {
 #define X(name, key, text) MT_STAND_##name,

@@ -113,6 +113,63 @@ static mt_status read_section(struct reader *r, const mt_node *section)
     return MT_OK;
 }
 
+static mt_status read_op_number(struct reader *r, const mt_node *x, struct mt_cluster_op *op)
+{
+    char text[96], *end;
+    const struct {
+        const char *key;
+        double *to, most;
+    } numbers[] = {{"times", &op->times, 1e6},
+                   {"plus", &op->plus, 1},
+                   {"above", &op->above, 1e6},
+                   {"then", &op->then, 1e6}};
+    mt_word_clean(text, sizeof text, x->key);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        if (strcmp(x->key, numbers[i].key) != 0) continue;
+        double v = x->kind == MT_NODE_SCALAR ? strtod(x->text, &end) : -1;
+        if (x->kind != MT_NODE_SCALAR || end == x->text || *end || !(v >= 0 && v <= numbers[i].most))
+            REFUSE(r, x, "%s of an operation must be a number in [0, %g]", text, numbers[i].most);
+        *numbers[i].to = v;
+        return MT_OK;
+    }
+    REFUSE_KEY(r, x, "an operation has times, plus, above and then, and no '%s'", text);
+}
+
+/* {times: 1.7, plus: 2e-6, above: 1e-4, then: 2.5} */
+static mt_status read_op(struct reader *r, const mt_node *n)
+{
+    struct mt_cluster_op *op = &r->c->op[r->c->n_ops];
+    char text[96];
+    if (n->kind != MT_NODE_MAP)
+        REFUSE(r, n, "an operation must be {times: NUMBER, plus: SECONDS}, not %s",
+               mt_node_what(n, text, sizeof text));
+    if (strlen(n->key) >= sizeof op->name || r->c->n_ops == MT_CLUSTER_OPS)
+        REFUSE_KEY(r, n, "ops names at most %d operations, of %zu letters", MT_CLUSTER_OPS,
+                   sizeof op->name - 1);
+    *op = (struct mt_cluster_op){.times = -1, .then = -1};
+    memcpy(op->name, n->key, strlen(n->key) + 1);
+    for (const mt_node *x = n->child; x; x = x->next) MT_TRY(read_op_number(r, x, op));
+    if (op->times < 0) REFUSE(r, n, "an operation must say times");
+    if ((op->above > 0) != (op->then >= 0)) REFUSE(r, n, "an operation says above and then together");
+    r->c->n_ops++;
+    return MT_OK;
+}
+
+static mt_status read_ops(struct reader *r, const mt_node *section)
+{
+    char text[96];
+    if (section->kind != MT_NODE_MAP)
+        REFUSE(r, section, "ops must be a map of operations, not %s",
+               mt_node_what(section, text, sizeof text));
+    for (const mt_node *n = section->child; n; n = n->next)
+        if (!strcmp(n->key, "source"))
+            MT_TRY(read_text(r, n, "the source", r->c->op_source, sizeof r->c->op_source));
+        else
+            MT_TRY(read_op(r, n));
+    if (!r->c->op_source[0]) REFUSE(r, section, "ops has no source");
+    return MT_OK;
+}
+
 static bool section_known(const char *name)
 {
     size_t n = strlen(name);
@@ -133,6 +190,8 @@ static mt_status read_root(struct reader *r, const mt_node *root)
             MT_TRY(read_text(r, n, "the name", c->name, sizeof c->name));
         else if (!strcmp(n->key, "target"))
             MT_TRY(read_text(r, n, "the target", c->target, sizeof c->target));
+        else if (!strcmp(n->key, "ops"))
+            MT_TRY(read_ops(r, n));
         else if (section_known(n->key))
             MT_TRY(read_section(r, n));
         else
@@ -182,4 +241,32 @@ mt_status mt_cluster_override(struct mt_cluster *c, const char *assignment, mt_e
 bool mt_cluster_assumed(const struct mt_cluster *c, enum mt_cluster_key k)
 {
     return !strncmp(c->of[k].source, "assumed", 7);
+}
+
+const struct mt_cluster_op *mt_cluster_op(const struct mt_cluster *c, const char *name)
+{
+    for (int i = 0; i < c->n_ops; i++)
+        if (!strcmp(c->op[i].name, name)) return &c->op[i];
+    return NULL;
+}
+
+void mt_cluster_write(const struct mt_cluster *c, FILE *f)
+{
+    const char *before = "";
+    fprintf(f, "name: \"%s\"\ntarget: \"%s\"\n", c->name, c->target);
+    for (int k = 0; k < MT_N_CLUSTER_KEYS; k++) {
+        const char *key = mt_cluster_rows[k].key, *dot = strchr(key, '.');
+        size_t n = (size_t)(dot - key) + 1;
+        if (strncmp(before, key, n) != 0) fprintf(f, "%.*s:\n", (int)n - 1, key);
+        before = key;
+        fprintf(f, "  %s: {value: %.6g, source: \"%s\"}\n", dot + 1, c->of[k].value, c->of[k].source);
+    }
+    if (!c->n_ops) return;
+    fprintf(f, "ops:\n  source: \"%s\"\n", c->op_source);
+    for (int i = 0; i < c->n_ops; i++) {
+        const struct mt_cluster_op *op = &c->op[i];
+        fprintf(f, "  %s: {times: %.4g, plus: %.4g", op->name, op->times, op->plus);
+        if (op->above > 0) fprintf(f, ", above: %.4g, then: %.4g", op->above, op->then);
+        fprintf(f, "}\n");
+    }
 }

@@ -134,6 +134,29 @@ TEST(memory_copies_and_the_host)
           mt_work_kind_of(MT_OP_adamw) == MT_WORK_STREAM);
 }
 
+/* What a file says of one operation and type holds for it alone. */
+TEST(single_operations)
+{
+    static struct mt_cluster k;
+    struct mt_call c = call(MT_OP_fill0, MT_F32);
+    mt_err e = {0};
+    k = round_cluster();
+    k.of[MT_CLUSTER_memory_bandwidth].value = 1e9;
+    k.op[k.n_ops++] = (struct mt_cluster_op){.name = "fill0.f32", .times = 3, .plus = 0.5e-3};
+    c.bytes[0] = 1000000;
+    CHECK_CLOSE(seconds(&c, &k), 3.5e-3, 1e-12);
+    k.of[MT_CLUSTER_launch_kernel].value = 1e-3;
+    CHECK_CLOSE(seconds(&c, &k), 4.5e-3, 1e-12);
+    c.dtype = MT_BF16;
+    CHECK_CLOSE(seconds(&c, &k), 2e-3, 1e-12);
+    c.op = MT_OP_keep;
+    CHECK_CLOSE(seconds(&c, &k), 0, 0);
+    CHECK(mt_work_check(&k, &e) == MT_OK);
+    k.op[k.n_ops++] = (struct mt_cluster_op){.name = "fill1.f32", .times = 3};
+    CHECK_INT(mt_work_check(&k, &e), MT_CONFIG);
+    CHECK(strstr(e.msg, "fill1.f32"));
+}
+
 /* 16 ranks on 4 nodes of 4. */
 TEST(transfers)
 {
@@ -180,6 +203,7 @@ int main(void)
     RUN(grouped_products);
     RUN(attention);
     RUN(memory_copies_and_the_host);
+    RUN(single_operations);
     RUN(transfers);
     return DONE();
 }

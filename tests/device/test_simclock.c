@@ -151,6 +151,29 @@ TEST(streams_overlap_and_wait)
     CHECK_MS(j.out[0].link[MT_ON_H2D], 8);
 }
 
+/* On one processor, kernels of two streams take turns, and time spent on the other stream is not the host's. */
+static void two_kernels(struct job *j, struct mt_ctx *c)
+{
+    kernel(j, c, MT_GATHER, 3);
+    kernel(j, c, MT_COMPUTE, 5);
+    wait_for(c, MT_COMPUTE, MT_GATHER);
+    kernel(j, c, MT_COMPUTE, 2);
+    kernel(j, c, MT_REDUCE, 4);
+}
+TEST(streams_take_turns_on_one_processor)
+{
+    struct job side = JOB(1, 1), turns = JOB(1, 1);
+    CHECK(run_job(&side, two_kernels) == MT_OK);
+    CHECK_MS(side.out[0].end, 7);
+    turns.c.of[MT_CLUSTER_launch_serial].value = 1;
+    CHECK(run_job(&turns, two_kernels) == MT_OK);
+    const struct mt_simclock_rank *r = &turns.out[0];
+    CHECK_MS(r->end, 14);
+    CHECK_MS(r->busy[MT_WORK_STREAM], 7);
+    CHECK_MS(r->side, 7);
+    CHECK_MS(r->idle[MT_STAND_HOST], 0);
+}
+
 static void both_ways(struct job *j, struct mt_ctx *c)
 {
     copy(j, c, MT_H2D, 8);
@@ -405,6 +428,7 @@ int main(void)
 {
     RUN(a_stream_runs_in_turn);
     RUN(streams_overlap_and_wait);
+    RUN(streams_take_turns_on_one_processor);
     RUN(copies_of_two_directions_do_not_share);
     RUN(the_host_enqueues_and_reads);
     RUN(a_group_of_one_copies_in_memory);

@@ -104,11 +104,62 @@ TEST(overrides)
     CHECK_INT(mt_cluster_override(&c, "net.bandwidth", &e), MT_CONFIG);
 }
 
+/* ---- single operations ---- */
+static size_t with_ops(const char *lines)
+{
+    size_t n = write_file(NULL, NULL);
+    return n + (size_t)snprintf(text + n, sizeof text - n, "ops:\n%s", lines);
+}
+static void refuses_ops(const char *lines, const char *part)
+{
+    static struct mt_cluster c;
+    mt_err e = {0};
+    CHECK_INT(mt_cluster_parse(&c, "toy.yaml", text, with_ops(lines), &e), MT_CONFIG);
+    if (!CHECK(strstr(e.msg, part))) printf("  wanted \"%s\" in: %s\n", part, e.msg);
+}
+TEST(operations)
+{
+    refuses_ops("  a.f32: {times: 2}\n", "ops has no source");
+    refuses_ops("  source: x\n  a.f32: 2\n", "{times: NUMBER, plus: SECONDS}, not");
+    refuses_ops("  source: x\n  a.f32: {plus: 1e-6}\n", "must say times");
+    refuses_ops("  source: x\n  a.f32: {times: -1}\n", "times of an operation must be a number");
+    refuses_ops("  source: x\n  a.f32: {times: nan}\n", "times of an operation must be a number");
+    refuses_ops("  source: x\n  a.f32: {times: 1, plus: 2}\n", "plus of an operation must be a number");
+    refuses_ops("  source: x\n  a.f32: {times: 1, above: 2}\n", "above and then together");
+    refuses_ops("  source: x\n  a.f32: {times: 1, minus: 2}\n", "no 'minus'");
+}
+
+/* What is written is read as it was. */
+TEST(written_and_read)
+{
+    static struct mt_cluster a, b;
+    mt_err e = {0};
+    size_t n = with_ops("  source: \"a clock\"\n  a.f32: {times: 2.5, plus: 1e-06, above: 0.5, then: 3}\n  "
+                        "b.bf16: {times: 0}\n");
+    if (!CHECK(mt_cluster_parse(&a, "toy.yaml", text, n, &e) == MT_OK)) printf("  %s\n", e.msg);
+    FILE *f = fmemopen(text, sizeof text, "w");
+    if (!CHECK(f)) return;
+    mt_cluster_write(&a, f);
+    n = (size_t)ftell(f);
+    fclose(f);
+    if (!CHECK(mt_cluster_parse(&b, "again.yaml", text, n, &e) == MT_OK)) printf("  %s\n", e.msg);
+    CHECK_INT(b.n_ops, 2);
+    CHECK_STR(b.op_source, "a clock");
+    CHECK_CLOSE(mt_cluster_op(&b, "a.f32")->plus, 1e-6, 0);
+    CHECK_CLOSE(mt_cluster_op_seconds(mt_cluster_op(&b, "a.f32"), 0.5), 1.25 + 1e-6, 1e-12);
+    CHECK_CLOSE(mt_cluster_op_seconds(mt_cluster_op(&b, "a.f32"), 0.75), 2 + 1e-6, 1e-12);
+    CHECK(!mt_cluster_op(&b, "c.f32"));
+    for (int k = 0; k < MT_N_CLUSTER_KEYS; k++)
+        CHECK_CLOSE(b.of[k].value, a.of[k].value, 1e-5 * a.of[k].value);
+}
+
 int main(void)
 {
     RUN(shipped_files);
     RUN(a_whole_file);
     RUN(what_is_refused);
     RUN(overrides);
+    RUN(operations);
+    RUN(written_and_read);
     return DONE();
 }
