@@ -8,6 +8,7 @@
 #include "cmd/cmd.h"
 #include "cmd/plan_html.h"
 #include "cmd/plan_report.h"
+#include "cmd/plan_search.h"
 
 enum { MOST_RANKS = 1 << 20, MOST_OVERRIDES = 128 };
 #define USAGE                                                                                           \
@@ -16,7 +17,9 @@ enum { MOST_RANKS = 1 << 20, MOST_OVERRIDES = 128 };
     "NAME|FILE] [--json FILE] [--html FILE] [--trace FILE] [--trace-rank R] [--documents "              \
     "full|MEAN[:SIGMA]|index] "                                                                         \
     "[--skew S] [--seed N] [--collectives "                                                             \
-    "direct|ring|tree|hierarchical] [--price P] [--assumptions] [--rows]"
+    "direct|ring|tree|hierarchical] [--price P] [--assumptions] [--rows] "                              \
+    "[--search[=varied] | --fewest-nodes | --longest-sequence | --target TOKENS_PER_S] "                \
+    "[--vary KEY=VALUE,VALUE...] [--budget PLANS] [--finalists N]"
 
 struct arguments {
     const char *config, *cluster, *json, *html, *documents, *trace;
@@ -28,6 +31,9 @@ struct arguments {
     char *option[MOST_OVERRIDES]; /* key=value */
     char *number[MOST_OVERRIDES]; /* cluster.key=value, from the key on */
     int n_options, n_numbers;
+    struct mt_search_words search;
+    int questions; /* inverse ones */
+    const char *vary[MOST_OVERRIDES];
 };
 
 static double now(void)
@@ -70,10 +76,54 @@ static mt_status algorithm(const char *text, enum mt_algorithm *out, mt_err *e)
     MT_FAIL(e, MT_CONFIG, "--collectives: '%.40s' is none of direct, ring, tree, hierarchical", text);
 }
 
+/* An inverse question searches, too. */
+static void ask(struct arguments *a, int what)
+{
+    if (what != MT_SEARCH_TABLE) a->questions++;
+    if (what != MT_SEARCH_TABLE || !a->search.what) a->search.what = what;
+}
+/* The flags of a search. False: it is none of them. */
+static bool of_search(struct arguments *a, const char *flag, const char *value, mt_status *st, mt_err *e)
+{
+    struct mt_search_words *w = &a->search;
+    *st = MT_OK;
+    if (!strcmp(flag, "--budget")) {
+        *st = whole(flag, value, 1, 1 << 16, &w->budget, e);
+    } else if (!strcmp(flag, "--finalists")) {
+        *st = whole(flag, value, 1, 1 << 16, &w->finalists, e);
+    } else if (!strcmp(flag, "--target")) {
+        ask(a, MT_SEARCH_TARGET);
+        *st = real(flag, value, 1e15, &w->target, e);
+    } else if (!strcmp(flag, "--vary") && w->n_vary < MOST_OVERRIDES) {
+        a->vary[w->n_vary++] = value;
+    } else if (!strcmp(flag, "--search") && !strcmp(value, "varied")) {
+        ask(a, MT_SEARCH_TABLE);
+        w->varied = true;
+    } else {
+        return false;
+    }
+    return true;
+}
+/* Those without a value. */
+static bool bare(struct arguments *a, const char *flag)
+{
+    static const struct {
+        const char *flag;
+        int what;
+    } asks[] = {{"--search", MT_SEARCH_TABLE},
+                {"--fewest-nodes", MT_SEARCH_FEWEST},
+                {"--longest-sequence", MT_SEARCH_LONGEST}};
+    for (size_t i = 0; i < sizeof asks / sizeof *asks; i++)
+        if (!strcmp(flag, asks[i].flag)) return ask(a, asks[i].what), true;
+    return false;
+}
+
 /* A flag with a value. */
 static mt_status valued(struct arguments *a, const char *flag, const char *value, mt_err *e)
 {
     int64_t seed;
+    mt_status st;
+    if (of_search(a, flag, value, &st, e)) return st;
     if (!strcmp(flag, "--ranks")) return whole(flag, value, 1, MOST_RANKS, &a->ranks, e);
     if (!strcmp(flag, "--nodes")) return whole(flag, value, 1, MOST_RANKS, &a->nodes, e);
     if (!strcmp(flag, "--trace-rank")) return whole(flag, value, 0, MOST_RANKS, &a->trace_rank, e);
@@ -116,6 +166,7 @@ static mt_status read_arguments(int argc, char **argv, struct arguments *a, mt_e
 {
     char flag[32];
     *a = (struct arguments){.cluster = "jupiter", .documents = "full", .seed = 1};
+    a->search = (struct mt_search_words){.budget = 100, .finalists = 5, .vary = a->vary};
     for (int i = 1; i < argc; i++) {
         char *equals = strchr(argv[i], '=');
         if (strncmp(argv[i], "--", 2) != 0) {
@@ -124,6 +175,8 @@ static mt_status read_arguments(int argc, char **argv, struct arguments *a, mt_e
             a->assumptions = true;
         } else if (!strcmp(argv[i], "--rows")) {
             a->rows = true;
+        } else if (bare(a, argv[i])) {
+            continue;
         } else if (equals) {
             snprintf(flag, sizeof flag, "%.*s", (int)(equals - argv[i]), argv[i]);
             MT_TRY(valued(a, flag, equals + 1, e));
@@ -135,6 +188,10 @@ static mt_status read_arguments(int argc, char **argv, struct arguments *a, mt_e
     }
     MT_REQUIRE(a->config, e, MT_CONFIG, USAGE);
     MT_REQUIRE(!a->ranks || !a->nodes, e, MT_CONFIG, "plan: give --ranks or --nodes, not both");
+    MT_REQUIRE(a->questions <= 1, e, MT_CONFIG,
+               "plan: give one of --fewest-nodes, --longest-sequence, --target");
+    MT_REQUIRE(a->search.what || !a->search.n_vary, e, MT_CONFIG,
+               "plan: --vary goes with --search or an inverse question");
     return MT_OK;
 }
 
@@ -295,6 +352,18 @@ static mt_status report(const struct arguments *a, const struct mt_plan_request 
     return st;
 }
 
+static mt_status search(const struct arguments *a, const mt_config *cfg, const struct mt_plan_request *ask,
+                        const struct mt_target *target, const struct mt_forecast_options *o, mt_err *e)
+{
+    struct mt_search_words w = a->search;
+    struct mt_search s = {
+        .cfg = cfg, .cluster = &ask->cluster, .target = target, .forecast = *o, .algorithm = ask->algorithm};
+    w.json = a->json;
+    w.config = a->config;
+    w.cluster = ask->cluster.name;
+    return mt_plan_search(&w, &s, e);
+}
+
 static mt_status plan(const struct arguments *a, mt_config *cfg, struct mt_plan_request *ask, mt_err *e)
 {
     struct mt_forecast f;
@@ -307,6 +376,7 @@ static mt_status plan(const struct arguments *a, mt_config *cfg, struct mt_plan_
     MT_TRY(documents(a->documents, &o, e));
     MT_TRY(mt_forecast_target(&ask->cluster, &target, e));
     MT_TRY(choose_ranks(a, cfg, &ask->cluster, &o.world, e));
+    if (a->search.what) return search(a, cfg, ask, target, &o, e);
     double began = now();
     mt_status st = mt_forecast_open(&f, cfg, &ask->cluster, target, &o, e);
     if (st == MT_OK) st = report(a, ask, &f, now() - began, e);

@@ -5,27 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const bound_key[MT_N_BOUNDS] = {
-#define X(name, key, text) #key,
-    MT_PLAN_BOUNDS(X)
-#undef X
-};
-static const char *const bound_text[MT_N_BOUNDS] = {
-#define X(name, key, text) text,
-    MT_PLAN_BOUNDS(X)
-#undef X
-};
-
 /* ---- numbers ---- */
 static mt_status set_memory(struct mt_plan_report *r, mt_err *e)
 {
-    const struct mt_cluster *c = &r->ask->cluster;
-    const int64_t asked[] = {r->f->cfg->device_memory, r->f->cfg->host_memory},
-                  there[] = {(int64_t)(MT_OF(c, size_device) - MT_OF(c, size_device_other)),
-                             (int64_t)MT_OF(c, size_host)};
+    mt_forecast_limits(r->f->cfg, &r->ask->cluster, r->limit);
     r->fits = true;
     for (int a = 0; a < MT_N_ARENAS; a++) {
-        r->limit[a] = asked[a] && asked[a] < there[a] ? asked[a] : there[a];
         if (r->f->s.plan.peak[a] > r->limit[a]) r->fits = false;
         MT_TRY(mt_forecast_fullest(r->f, (enum mt_arena)a, r->class_bytes[a], r->row[a], MT_PLAN_ROWS,
                                    &r->n_rows[a], e));
@@ -49,22 +34,13 @@ static void set_traffic(struct mt_plan_report *r)
 static void set_times(struct mt_plan_report *r)
 {
     const struct mt_shape *d = &r->f->s.rank[0].model.shape;
-    const struct mt_simclock_rank *most = &r->t->most;
     const struct mt_cluster *c = &r->ask->cluster;
     double peak = r->f->cfg->train_dtype == MT_F32 ? MT_OF(c, peak_f32) : MT_OF(c, peak_bf16);
     r->tokens = r->f->cfg->train_global_batch * d->S;
     r->rate = (double)r->tokens / r->t->step_s / r->f->o.world;
     r->mfu = r->rate * mt_flops_per_token(d, 2 * r->f->mean_pairs / (double)d->N) / peak;
     r->mfu_full = r->rate * mt_flops_per_token(d, 2 * (double)d->S) / peak; /* no half for causality */
-    r->floor[MT_BOUND_COMPUTE] = r->t->compute_floor_s;
-    r->floor[MT_BOUND_INTERCONNECT] = most->link[MT_ON_NET];
-    r->floor[MT_BOUND_NODE] = most->link[MT_ON_NODE];
-    r->floor[MT_BOUND_HOST_LINK] = most->link[MT_ON_H2D] > most->link[MT_ON_D2H] ? most->link[MT_ON_H2D]
-                                                                                 : most->link[MT_ON_D2H];
-    r->floor[MT_BOUND_LAUNCH] = (double)mt_simclock_operations(r->f->clock, 0) *
-                                MT_OF(&r->ask->cluster, launch_enqueue);
-    for (int b = 0; b < MT_N_BOUNDS; b++)
-        if (r->floor[b] > r->floor[r->bound]) r->bound = (enum mt_plan_bound)b;
+    r->bound = mt_forecast_bound(r->f, c, r->t, r->floor);
     for (int i = MT_STAND_WEIGHTS; i <= MT_STAND_LATE; i++) r->exposed_s += r->t->mean.idle[i];
 }
 
@@ -197,8 +173,8 @@ static void print_times(const struct mt_plan_report *r, FILE *out)
             fprintf(out, "  waiting   %9.3f s for %s\n", m->idle[i], mt_stand_text((enum mt_stand)i));
     fprintf(out, "floors    ");
     for (int b = 0; b < MT_N_BOUNDS; b++)
-        fprintf(out, "%s%s %.3f s", b ? "; " : "", bound_text[b], r->floor[b]);
-    fprintf(out, "\nbound     %s\n", bound_text[r->bound]);
+        fprintf(out, "%s%s %.3f s", b ? "; " : "", mt_plan_bound_text((enum mt_plan_bound)b), r->floor[b]);
+    fprintf(out, "\nbound     %s\n", mt_plan_bound_text(r->bound));
 }
 
 void mt_plan_report_print(const struct mt_plan_report *r, FILE *out)
@@ -284,7 +260,7 @@ static void json_times(const struct mt_plan_report *r, cJSON *o)
     put(o, "tokens_per_s_per_gpu", r->rate);
     put(o, "mfu", r->mfu);
     put(o, "mfu_full_attention", r->mfu_full);
-    cJSON_AddStringToObject(o, "bound", bound_key[r->bound]);
+    cJSON_AddStringToObject(o, "bound", mt_plan_bound_key(r->bound));
     put(o, "compute_s", r->t->busy_s);
     put(o, "exposed_communication_s", r->exposed_s);
     cJSON *x = cJSON_AddObjectToObject(o, "compute_by_kind_s");
@@ -293,7 +269,7 @@ static void json_times(const struct mt_plan_report *r, cJSON *o)
     x = cJSON_AddObjectToObject(o, "idle_by_cause_s");
     for (int i = 0; i < MT_N_STANDS; i++) put(x, mt_stand_key((enum mt_stand)i), r->t->mean.idle[i]);
     x = cJSON_AddObjectToObject(o, "floors_s");
-    for (int b = 0; b < MT_N_BOUNDS; b++) put(x, bound_key[b], r->floor[b]);
+    for (int b = 0; b < MT_N_BOUNDS; b++) put(x, mt_plan_bound_key((enum mt_plan_bound)b), r->floor[b]);
     put(o, "checkpoint_bytes", (double)r->ckpt_bytes);
     put(o, "checkpoint_s", r->ckpt_s);
     put(o, "joules_per_token", r->joules);

@@ -5,20 +5,6 @@
 
 #include "train/forecast.h"
 
-/* What bounds a step: the largest of these floors. */
-#define MT_PLAN_BOUNDS(X)                                     \
-    X(COMPUTE, compute, "compute")                            \
-    X(INTERCONNECT, interconnect, "links between nodes")      \
-    X(NODE, node, "links inside nodes")                       \
-    X(HOST_LINK, host_link, "copies between host and device") \
-    X(LAUNCH, launch, "the host that enqueues")
-enum mt_plan_bound {
-#define X(name, key, text) MT_BOUND_##name,
-    MT_PLAN_BOUNDS(X)
-#undef X
-        MT_N_BOUNDS
-};
-
 enum { MT_PLAN_ROWS = 24 };
 struct mt_plan_request {
     const char *config; /* the file, as given */

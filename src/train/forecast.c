@@ -224,6 +224,49 @@ mt_status mt_forecast_trace(struct mt_forecast *f, const struct mt_cluster *clus
     return st;
 }
 
+/* ---- bounds ---- */
+const char *mt_plan_bound_key(enum mt_plan_bound b)
+{
+    static const char *const key[MT_N_BOUNDS] = {
+#define X(name, key, text) #key,
+        MT_PLAN_BOUNDS(X)
+#undef X
+    };
+    return key[b];
+}
+const char *mt_plan_bound_text(enum mt_plan_bound b)
+{
+    static const char *const text[MT_N_BOUNDS] = {
+#define X(name, key, text) text,
+        MT_PLAN_BOUNDS(X)
+#undef X
+    };
+    return text[b];
+}
+
+enum mt_plan_bound mt_forecast_bound(const struct mt_forecast *f, const struct mt_cluster *cluster,
+                                     const struct mt_forecast_times *t, double floor[MT_N_BOUNDS])
+{
+    const double *link = t->most.link;
+    enum mt_plan_bound bound = MT_BOUND_COMPUTE;
+    floor[MT_BOUND_COMPUTE] = t->compute_floor_s;
+    floor[MT_BOUND_INTERCONNECT] = link[MT_ON_NET];
+    floor[MT_BOUND_NODE] = link[MT_ON_NODE];
+    floor[MT_BOUND_HOST_LINK] = link[MT_ON_H2D] > link[MT_ON_D2H] ? link[MT_ON_H2D] : link[MT_ON_D2H];
+    floor[MT_BOUND_LAUNCH] = (double)mt_simclock_operations(f->clock, 0) * MT_OF(cluster, launch_enqueue);
+    for (int b = 0; b < MT_N_BOUNDS; b++)
+        if (floor[b] > floor[bound]) bound = (enum mt_plan_bound)b;
+    return bound;
+}
+
+void mt_forecast_limits(const mt_config *cfg, const struct mt_cluster *c, int64_t limit[MT_N_ARENAS])
+{
+    const int64_t asked[] = {cfg->device_memory, cfg->host_memory},
+                  there[] = {(int64_t)(MT_OF(c, size_device) - MT_OF(c, size_device_other)),
+                             (int64_t)MT_OF(c, size_host)};
+    for (int a = 0; a < MT_N_ARENAS; a++) limit[a] = asked[a] && asked[a] < there[a] ? asked[a] : there[a];
+}
+
 void mt_forecast_times_release(struct mt_forecast_times *t)
 {
     free(t->rank);

@@ -17,6 +17,7 @@ struct mt_forecast_options {
     double mean, sigma; /* of log-normal lengths: mean in tokens, sigma of the logarithm */
     double skew;        /* sigma of the logarithm of the experts' popularity; 0: all get the same */
     bool record_all;    /* record ranks of every replica, instead of one replica's: for tests */
+    int sample; /* not 0: record only so many first ranks, by the calling thread and without a layout; others do as they do */
 };
 
 /* Bytes that one rank sends and receives in a step, by group and link. */
@@ -85,6 +86,27 @@ MT_MUST_USE mt_status mt_forecast_line_open(struct mt_forecast_line *l, struct m
                                             const struct mt_cluster *cluster, enum mt_algorithm algorithm,
                                             int rank, mt_err *e);
 void mt_forecast_line_close(struct mt_forecast_line *l);
+
+/* What bounds a step: the largest of these floors, each what its resource would take alone on the rank where that is most. */
+#define MT_PLAN_BOUNDS(X)                                     \
+    X(COMPUTE, compute, "compute")                            \
+    X(INTERCONNECT, interconnect, "links between nodes")      \
+    X(NODE, node, "links inside nodes")                       \
+    X(HOST_LINK, host_link, "copies between host and device") \
+    X(LAUNCH, launch, "the host that enqueues")
+enum mt_plan_bound {
+#define X(name, key, text) MT_BOUND_##name,
+    MT_PLAN_BOUNDS(X)
+#undef X
+        MT_N_BOUNDS
+};
+const char *mt_plan_bound_key(enum mt_plan_bound b);
+const char *mt_plan_bound_text(enum mt_plan_bound b);
+/* floor: seconds. */
+enum mt_plan_bound mt_forecast_bound(const struct mt_forecast *f, const struct mt_cluster *cluster,
+                                     const struct mt_forecast_times *t, double floor[MT_N_BOUNDS]);
+/* Bytes that a rank's arenas may take: the cluster's, or device.memory and host.memory if less. */
+void mt_forecast_limits(const mt_config *cfg, const struct mt_cluster *cluster, int64_t limit[MT_N_ARENAS]);
 
 /* The target that a cluster names. CONFIG: there is none of that name. */
 MT_MUST_USE mt_status mt_forecast_target(const struct mt_cluster *c, const struct mt_target **target,

@@ -87,7 +87,7 @@ static mt_status record_ranks(struct worker *w, mt_err *e)
 {
     struct work *x = w->all;
     const struct mt_forecast *f = x->f;
-    if (w->s == &w->own)
+    if (w->s == &w->own || f->o.sample)
         MT_TRY(mt_session_describe(w->s, f->cfg, x->target, f->o.world, e));
     else
         MT_TRY(mt_session_plan(w->s, f->cfg, x->target, f->o.world, 0, e));
@@ -127,7 +127,7 @@ static mt_status bring_together(struct mt_forecast *f, struct worker *w, int n, 
     w[0].clock = NULL;
     for (int i = 1; i < n; i++)
         if (w[i].started) mt_simclock_merge(f->clock, w[i].clock);
-    for (int r = ranks; r < f->o.world; r++) { /* replicas do the same */
+    for (int r = ranks; r < f->o.world; r++) { /* replicas do the same; of a sample it is taken to be so */
         mt_simclock_same(f->clock, r, r % ranks);
         f->traffic[r] = f->traffic[r % ranks];
     }
@@ -141,7 +141,8 @@ mt_status mt_forecast_record(struct mt_forecast *f, const struct mt_target *targ
                      .target = target,
                      .nodes_per_group = nodes_per_group,
                      .ranks = f->o.record_all ? f->o.world : f->o.world / (int)f->cfg->mesh_replicas};
-    int n = threads_for(x.ranks);
+    if (f->o.sample && f->o.sample < x.ranks) x.ranks = f->o.sample;
+    int n = f->o.sample ? 1 : threads_for(x.ranks);
     struct worker *w = calloc((size_t)n, sizeof *w);
     MT_REQUIRE(w, e, MT_IO, "no memory for %d threads", n);
     for (int i = 0; i < n; i++) {

@@ -112,9 +112,9 @@ static double number(const cJSON *o, const char *key)
     return x ? x->valuedouble : 0;
 }
 
-TEST(json_says_what_the_page_documents)
+/* Its keys stand in docs/plan.md. */
+static void documented(const cJSON *o)
 {
-    cJSON *o = json("--ranks 8 --price 2", MT_OK);
     int64_t n = get_file("docs/plan.md", page, sizeof page - 1);
     page[n > 0 ? n : 0] = 0;
     CHECK(n > 0);
@@ -123,6 +123,12 @@ TEST(json_says_what_the_page_documents)
         snprintf(quoted, sizeof quoted, "`%s`", x->string);
         if (!CHECK(strstr(page, quoted))) printf("  docs/plan.md does not name %s\n", quoted);
     }
+}
+
+TEST(json_says_what_the_page_documents)
+{
+    cJSON *o = json("--ranks 8 --price 2", MT_OK);
+    documented(o);
     static const char *const numbers[] = {"step_s",         "tokens_per_s_per_gpu", "mfu",
                                           "params_total",   "params_active",        "device_peak_bytes",
                                           "host_peak_bytes"};
@@ -137,6 +143,47 @@ TEST(json_says_what_the_page_documents)
     cJSON_Delete(o);
     o = json("--ranks 8 cluster.size.device=1e6 cluster.size.device_other=9e5", MT_NOFIT);
     CHECK(cJSON_IsFalse(cJSON_GetObjectItem(o, "fits")));
+    cJSON_Delete(o);
+}
+
+TEST(a_search)
+{
+    static const char small[] = "--nodes 2 --search=varied --vary mesh.ep=1,2,4 --vary train.micro_batch=1,2 "
+                                "--vary recompute.policy=full,none";
+    char words[512];
+    prints("--nodes 2 --search --budget 12 --finalists 2",
+           "12 of 7962624000 combinations planned for 8 ranks (budget 12)");
+    prints(small, "12 of 12 combinations");
+    CHECK(strstr(printed, "as given -- slower by "));
+    refuses("--search=all", MT_CONFIG, "no flag '--search'");
+    refuses("--search --vary mesh.epp=1", MT_CONFIG, "mesh.ep?");
+    refuses("--search --vary mesh.ep", MT_CONFIG, "KEY=VALUE");
+    refuses("--search --budget 0", MT_CONFIG, "--budget needs a whole number");
+    refuses("--fewest-nodes --target 3", MT_CONFIG, "one of --fewest-nodes");
+    refuses("--vary mesh.ep=1", MT_CONFIG, "--vary goes with --search");
+    refuses("--target much", MT_CONFIG, "--target needs a number");
+    refuses("--nodes 2 --search --budget 4 cluster.size.device=1e6 cluster.size.device_other=9e5", MT_NOFIT,
+            "none of 4 combinations fits");
+    CHECK(strstr(printed, "does not fit: "));
+    prints("--nodes 4 --fewest-nodes --search=varied", "At least 1 nodes: ");
+    CHECK(strstr(printed, "No harder size is legal"));
+    prints("--nodes 1 train.micro_batch=4 --longest-sequence --search=varied --vary train.seq_len=32",
+           "tokens a sequence");
+    refuses("--nodes 4 --target 1e12 --budget 3", MT_NOFIT, "does not get there");
+    CHECK(strstr(printed, "Not found for 1e+12 tokens/s: even with 4 nodes"));
+    snprintf(words, sizeof words, "%s", small);
+    cJSON *o = json(words, MT_OK), *first = cJSON_GetArrayItem(cJSON_GetObjectItem(o, "candidates"), 0);
+    CHECK_INT(number(o, "planned"), 12);
+    CHECK_INT(cJSON_GetArraySize(cJSON_GetObjectItem(o, "candidates")), 12);
+    CHECK(cJSON_IsTrue(cJSON_GetObjectItem(o, "every_combination")));
+    CHECK_STR(cJSON_GetObjectItem(first, "verdict")->valuestring, "fits");
+    CHECK(number(first, "tokens_per_s_per_gpu") > 0 && cJSON_IsTrue(cJSON_GetObjectItem(first, "all_ranks")));
+    documented(o);
+    documented(first);
+    cJSON_Delete(o);
+    o = json("--nodes 4 --target 1000 --search=varied --vary mesh.ep=1,2", MT_OK);
+    CHECK_INT(number(o, "value"), 1);
+    documented(o);
     cJSON_Delete(o);
 }
 
@@ -163,6 +210,7 @@ int main(void)
     RUN(the_table);
     RUN(what_is_refused);
     RUN(json_says_what_the_page_documents);
+    RUN(a_search);
     RUN(numbers_matter);
     remove_temporary_folder();
     return DONE();
