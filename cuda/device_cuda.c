@@ -228,8 +228,8 @@ static mt_status await(struct mt_cuda *d, const struct mt_stream *s, mt_err *e)
 static void cuda_host_read(struct mt_stream *s, enum mt_read_kind kind, int64_t index, mt_view src, void *dst)
 {
     struct mt_ctx *ctx = s->ctx;
-    if (ctx->tape && kind == MT_READ_COUNTS) {
-        memcpy(dst, ctx->tape + index * src.bytes, (size_t)src.bytes);
+    if (ctx->tape[kind]) {
+        memcpy(dst, ctx->tape[kind] + index * src.bytes, (size_t)src.bytes);
         return;
     }
     struct mt_cuda *d = device_of(s);

@@ -125,20 +125,24 @@ void mt_enqueue(struct mt_stream *s, enum mt_op op, const mt_view *v, const unio
     ctx->dev->enqueue(s, &c, v);
 }
 
-void mt_stream_wait(struct mt_stream *s, mt_event ev)
+static void wait_for(struct mt_stream *s, mt_event ev, bool throttle)
 {
     struct mt_ctx *ctx = s->ctx;
     if (ev.stream == s->id || ev.seq <= s->known[ev.stream]) return;
     s->known[ev.stream] = ev.seq;
     if (ctx->n_waits++ == ctx->skip_wait) return;
     s->seq++;
-    if (ctx->recording) mt_record_wait(ctx->recording, s, ev);
+    if (ctx->recording) mt_record_wait(ctx->recording, s, ev, throttle);
     ctx->dev->wait(s, ev);
 }
 
+void mt_stream_wait(struct mt_stream *s, mt_event ev)
+{
+    wait_for(s, ev, false);
+}
 void mt_stream_throttle(struct mt_stream *s, mt_event ev)
 {
-    if (!s->ctx->no_throttles) mt_stream_wait(s, ev);
+    if (!s->ctx->no_throttles) wait_for(s, ev, true);
 }
 
 void mt_host_read(struct mt_stream *s, enum mt_read_kind kind, int64_t index, mt_view src, void *dst)

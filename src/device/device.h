@@ -88,11 +88,11 @@ struct mt_ctx {
     int round;                             /* dispatch round being enqueued, for the record */
     struct mt_trace trace;                 /* the last collectives */
     struct mt_traffic *traffic; /* device/traffic.h: what they moved; NULL: not counted; borrowed */
-    /* Tests. skip_wait: leave out the n-th wait of a step (-1: none). no_throttles: leave out all of those. tape: answers to host reads of kind COUNTS,
-     * returned without waiting; one src.bytes block an index. */
+    /* Tests. skip_wait: leave out the n-th wait of a step (-1: none). no_throttles: leave out all of those. tape: answers to host
+     * reads of a kind, returned without waiting, one src.bytes block an index; NULL: read. */
     int64_t n_waits, skip_wait;
     bool no_throttles;
-    const char *tape;
+    const char *tape[MT_N_READ_KINDS];
     const struct mt_poison
         *poison; /* device/poison.h: what is filled with NaN when it is dead; NULL: nothing; borrowed */
     /* sim: answers a host read; NULL: zeros. */

@@ -63,12 +63,13 @@ void mt_record_op(struct mt_recording *q, const struct mt_stream *s, const struc
     }
 }
 
-void mt_record_wait(struct mt_recording *q, const struct mt_stream *s, mt_event ev)
+void mt_record_wait(struct mt_recording *q, const struct mt_stream *s, mt_event ev, bool throttle)
 {
     struct mt_rec *r = rec_new(q, s, 0);
     if (!r) return;
     r->op = MT_OP_wait;
     r->ev = ev;
+    r->throttle = throttle;
 }
 
 static uint64_t mix(uint64_t h, uint64_t x)

@@ -23,7 +23,8 @@ struct mt_rec_arg {
 struct mt_rec {
     uint16_t op; /* MT_OP_wait: ev is what it waits for */
     uint8_t stream, n_args, dtype;
-    uint32_t arg; /* first of n_args in the recording's args */
+    bool throttle; /* a wait that only memory needs */
+    uint32_t arg;  /* first of n_args in the recording's args */
     int32_t round;
     int64_t seq;
     mt_event ev;
@@ -43,7 +44,7 @@ void mt_recording_release(struct mt_recording *q);
 /* For the front end (mt_enqueue, mt_stream_wait): appends what is being enqueued. */
 void mt_record_op(struct mt_recording *q, const struct mt_stream *s, const struct mt_call *c,
                   const mt_view *v, const struct mt_ledger *g);
-void mt_record_wait(struct mt_recording *q, const struct mt_stream *s, mt_event ev);
+void mt_record_wait(struct mt_recording *q, const struct mt_stream *s, mt_event ev, bool throttle);
 /* Ops, shapes, streams, waits, rows and ranges; scalars are left out (a learning rate is not a schedule). */
 uint64_t mt_recording_hash(const struct mt_recording *q);
 

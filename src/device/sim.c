@@ -15,8 +15,8 @@ static void sim_wait(struct mt_stream *s, mt_event ev)
 static void sim_host_read(struct mt_stream *s, enum mt_read_kind kind, int64_t index, mt_view src, void *dst)
 {
     const struct mt_ctx *c = s->ctx;
-    if (c->tape && kind == MT_READ_COUNTS)
-        memcpy(dst, c->tape + index * src.bytes, (size_t)src.bytes);
+    if (c->tape[kind])
+        memcpy(dst, c->tape[kind] + index * src.bytes, (size_t)src.bytes);
     else if (c->answer)
         c->answer(c->answer_arg, kind, index, src, dst);
     else

@@ -97,8 +97,8 @@ static void fetch_unit(struct mt_rank *r, int unit, const int *b, int n, enum mt
     const struct mt_store *st = &r->m->store;
     bool host = r->host[unit].seq > 0;
     struct mt_stream *s = &r->ctx->stream[host ? MT_H2D : MT_GATHER];
-    mt_stream_wait(s, r->host[unit]);
     buffers_free(r, s, unit, pass, after);
+    mt_stream_wait(s, r->host[unit]); /* most often met by then: of copies to the host, a later one is over */
     /* The last blocks are fetched for backward before forward uses them. */
     if (host && fetched_apart(st, b, n))
         mt_stream_wait(s, pass == MT_FORWARD ? r->weights[MT_BACKWARD][unit].used

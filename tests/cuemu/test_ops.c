@@ -504,7 +504,7 @@ TEST(tape_answers_counts)
     side_open(&s);
     const int32_t tape[] = {1, 2, 3, 4};
     int32_t got[2];
-    s.ctx.tape = (const char *)tape;
+    s.ctx.tape[MT_READ_COUNTS] = (const char *)tape;
     upload(&s, &x, MT_COMPUTE);
     mt_host_read(&s.ctx.stream[MT_COMPUTE], MT_READ_COUNTS, 1, x.dev, got);
     CHECK_INT(got[0], 3);

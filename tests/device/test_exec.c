@@ -415,7 +415,7 @@ TEST(reads_from_a_tape_give_the_same_bits)
     for (int seed = 0; seed <= 24; seed += SANITIZED ? 6 : 1) {
         struct toy_job j;
         toy_job_open(&j, &t, (struct mt_exec_options){.workers = 2, .order_seed = seed});
-        for (int r = 0; r < 4; r++) j.ctx[r].tape = (const char *)tape;
+        for (int r = 0; r < 4; r++) j.ctx[r].tape[MT_READ_COUNTS] = (const char *)tape;
         for (int step = 0; step < 2; step++) CHECK_INT(toy_job_step(&j), MT_OK);
         CHECK(toy_job_bits(&j) == want);
         toy_job_close(&j);
@@ -431,7 +431,7 @@ static bool missing_wait_shows(struct toy *t, int64_t wait, int seed, uint64_t w
     for (int i = 0; i < TOY_LAYERS * 4; i++) tape[i / 4][i % 4] = (float)(1 + i / 4 % 3);
     toy_job_open(&j, t, (struct mt_exec_options){.workers = 1, .order_seed = seed});
     for (int r = 0; r < t->world; r++) {
-        j.ctx[r].tape = (const char *)tape;
+        j.ctx[r].tape[MT_READ_COUNTS] = (const char *)tape;
         j.ctx[r].skip_wait = wait;
     }
     for (int step = 0; step < 2; step++) CHECK_INT(toy_job_step(&j), MT_OK);

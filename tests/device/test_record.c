@@ -301,13 +301,13 @@ TEST(sim_answers_host_reads)
     float tape[8] = {1, 2, 3, 4, 5, 6, 7, 8}, got[4] = {9, 9, 9, 9};
     mt_host_read(&b.c.stream[MT_COMPUTE], MT_READ_COUNTS, 1, b.rstd, got);
     CHECK(got[0] == 0 && got[3] == 0);
-    b.c.tape = (const char *)tape;
+    b.c.tape[MT_READ_COUNTS] = (const char *)tape;
     mt_host_read(&b.c.stream[MT_COMPUTE], MT_READ_COUNTS, 1, b.rstd, got);
     CHECK(got[0] == 5 && got[3] == 8);
     mt_host_read(&b.c.stream[MT_COMPUTE], MT_READ_LOSS, 1, b.rstd, got);
     CHECK(got[0] == 0);
     b.c.answer = toy_answer;
-    b.c.tape = NULL;
+    b.c.tape[MT_READ_COUNTS] = NULL;
     mt_host_read(&b.c.stream[MT_COMPUTE], MT_READ_COUNTS, 2, b.rstd, got);
     CHECK(got[0] == 3);
     CHECK(b.q.n == 4 && b.q.rec[3].op == MT_OP_read_back && b.q.rec[3].scalar[0].i == MT_READ_COUNTS &&

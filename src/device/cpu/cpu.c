@@ -83,8 +83,8 @@ static void cpu_wait(struct mt_stream *s, mt_event ev)
 static void cpu_host_read(struct mt_stream *s, enum mt_read_kind kind, int64_t index, mt_view src, void *dst)
 {
     struct mt_exec_rank *r = s->ctx->exec;
-    if (s->ctx->tape && kind == MT_READ_COUNTS) {
-        memcpy(dst, s->ctx->tape + index * src.bytes, (size_t)src.bytes);
+    if (s->ctx->tape[kind]) {
+        memcpy(dst, s->ctx->tape[kind] + index * src.bytes, (size_t)src.bytes);
         return;
     }
     mt_time_host_reads(r, kind, index);
