@@ -147,7 +147,7 @@ $(BUILD)/aarch64/base/features.h: | $(BUILD)/aarch64-sysroot/.done
 
 # ---- what people call ----------------------------------------------------------------------------------------
 .PHONY: FORCE help info quickstart check check-build check-slow check-slurm check-aarch64 static headers layers rules \
-        format format-check fuzz bench-gemm bench-muon bench-plan install clean
+        format format-check fuzz bench-gemm bench-muon bench-offload bench-plan install clean
 release: ## the program, build/release/moetitan (the default)
 debug: ## the same in build/debug, for a debugger
 asan: ## the same under AddressSanitizer and UndefinedBehaviorSanitizer
@@ -222,6 +222,8 @@ bench-gemm: ## dense and grouped bf16 GEMM against the ISA's peak and oneDNN
 	@$(MAKE) --no-print-directory $(BUILD)/bench/bench_gemm
 	@$(BUILD)/bench/bench_gemm
 bench-muon: $(BUILD)/bench/bench_muon ## Muon's exchange with owners against gathering everything, 4 fake ranks
+	@$<
+bench-offload: $(BUILD)/bench/bench_offload ## a step with activations and optimizer state in host memory against one without
 	@$<
 bench-plan: $(BUILD)/bench/bench_plan $(BUILD)/release/moetitan ## calibrate this machine, then step times predicted against measured
 	@$(BUILD)/release/moetitan doctor --calibrate $(BUILD)/bench/here.yaml | tail -n 5

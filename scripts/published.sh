@@ -11,6 +11,10 @@ number() { # KEY: the number of that name in the report's JSON
     sed -n "s/^[[:space:]]*\"$1\":[[:space:]]*\([-0-9.e+]*\),\{0,1\}$/\1/p" "$report" | head -n 1
 }
 
+gib() { # KEY
+    awk "BEGIN { print $(number "$1") / 2^30 }"
+}
+
 # NAME PUBLISHED OPTIONS...
 row() {
     local name=$1 published=$2 fits=yes
@@ -19,39 +23,45 @@ row() {
     local rc=$?
     [[ $rc == 0 || $rc == 3 ]] || { echo "published: plan $* failed with $rc" >&2; exit 1; }
     [[ $rc == 0 ]] || fits=no
-    printf '| %s | %s | %.1f | %.1f | %.1f | %.0f | %.1f | %s |\n' "$name" "$published" "$(number step_s)" \
-        "$(number compute_s)" "$(number exposed_communication_s)" "$(number tokens_per_s_per_gpu)" \
-        "$(awk "BEGIN { print $(number device_peak_bytes) / 2^30 }")" "$fits"
+    printf '| %s | %s | %.1f | %.1f | %.1f | %.0f | %.1f | %.1f | %s |\n' "$name" "$published" "$(number step_s)" \
+        "$(number compute_s)" "$(awk "BEGIN { print $(number step_s) - $(number compute_s) }")" "$(number tokens_per_s_per_gpu)" \
+        "$(gib device_peak_bytes)" "$(gib host_peak_bytes)" "$fits"
 }
 
-echo '| row | published | step s | compute s | exposed s | tokens/s/GPU | device GiB | fits |'
-echo '|---|---|---|---|---|---|---|---|'
+echo '| row | published | step s | compute s | waiting s | tokens/s/GPU | device GiB | host GiB | fits |'
+echo '|---|---|---|---|---|---|---|---|---|'
 documents=(--documents 4000:1)                   # uneven: log-normal lengths, a long tail
 balanced=(--documents 4000:0)                    # as even as balancing could make them
 slow=(cluster.grouped.efficiency=0.2425)         # half of SonicMoE, as measured for the kernels it replaced
-nccl=(--collectives hierarchical)                # what a node needs enters it once
-base=(train.seq_len=8Ki recompute.policy=selective "${documents[@]}" "${slow[@]}" "${nccl[@]}")
+on_device=(offload.masters=device offload.moments=device offload.grads=device)
+before=(wire.reduce=f32 offload.activations.fraction=0 "${documents[@]}" "${slow[@]}")
+base=(train.seq_len=8Ki recompute.policy=selective "${before[@]}")
 row '8,192 tokens, selective checkpointing' '83.6 s: 14.3 compute, 68.3 waiting; about 90' "${base[@]}"
 row '— gradients reduced in bf16' '' "${base[@]}" wire.reduce=bf16
 row '— all of the adapter (25 GB/s)' '' "${base[@]}" cluster.net.efficiency=1
 row '— one document a sequence' '' "${base[@]}" --documents full
 row '— grouped products as fast as SonicMoE' '' "${base[@]}" cluster.grouped.efficiency=0.485
-row '— collectives direct, as this program has them' '' "${base[@]}" --collectives direct
-full=(train.seq_len=32Ki recompute.policy=full "${documents[@]}" "${slow[@]}" "${nccl[@]}")
+row '— one level of gathers and reductions' '' "${base[@]}" shard.hierarchy=flat
+row '— masters, moments, gradients on the device' '' "${base[@]}" "${on_device[@]}"
+full=(train.seq_len=32Ki recompute.policy=full "${before[@]}")
 row '32,768 tokens, full recompute' '370' "${full[@]}"
 row '— gradients reduced in bf16' '' "${full[@]}" wire.reduce=bf16
 row '— all of the adapter (25 GB/s)' '' "${full[@]}" cluster.net.efficiency=1
 row '— one document a sequence' '' "${full[@]}" --documents full
-row '— grouped products as fast as SonicMoE' '' "${full[@]}" cluster.grouped.efficiency=0.485
-all=(train.seq_len=64Ki recompute.policy=full offload.activations.fraction=0.86 wire.reduce=bf16 "${balanced[@]}" "${nccl[@]}")
-row '65,536 tokens, everything, bf16 reduction' 'about 1,300' "${all[@]}"
+all=("${balanced[@]}")                           # the configuration as it is
+row '65,536 tokens, everything' 'about 1,300' "${all[@]}"
 row '— gradients reduced in f32' '' "${all[@]}" wire.reduce=f32
 row '— all of the adapter (25 GB/s)' '' "${all[@]}" cluster.net.efficiency=1
 row '— uneven documents' '' "${all[@]}" "${documents[@]}"
 row '— one document a sequence' '' "${all[@]}" --documents full
 row '— slow grouped products' '' "${all[@]}" "${slow[@]}"
-row '— 15 blocks kept gathered' '' "${all[@]}" shard.keep_last=15
-row '— receive buffers of a fifth, whole gradients of one block' '' "${all[@]}" moe.buffer_factor=0.2 shard.grads=1
-row '— experts gathered in fp8' 'prediction' "${all[@]}" wire.gather_experts=fp8
-row '— fp8, all of the adapter' 'prediction' "${all[@]}" wire.gather_experts=fp8 cluster.net.efficiency=1
-row '— fp8, selective recomputation' 'prediction' "${all[@]}" wire.gather_experts=fp8 recompute.policy=selective
+row '— one level of gathers and reductions' '' "${all[@]}" shard.hierarchy=flat
+row '— dense weights stay on their node' '' "${all[@]}" shard.reshard_dense=node
+row '— masters, moments, gradients on the device' '' "${all[@]}" "${on_device[@]}"
+row '— all rows of experts in one round' '' "${all[@]}" moe.buffer_factor=1.25
+row '— experts gathered in fp8' 'beyond' "${all[@]}" wire.gather_experts=fp8
+fp8=("${all[@]}" wire.gather_experts=fp8)        # predictions: rows below change one thing of this one
+row '— fp8, receive buffers of 0.15' 'beyond' "${fp8[@]}" moe.buffer_factor=0.15
+row '— fp8, all of the adapter' 'beyond' "${fp8[@]}" cluster.net.efficiency=1
+row '— fp8, all rows of experts in one round' 'beyond' "${fp8[@]}" moe.buffer_factor=1.25
+row '— fp8, results of attention kept on the host' 'beyond' "${fp8[@]}" recompute.keep=attention,attn_out recompute.keep_on=host

@@ -294,11 +294,16 @@ static mt_status trace(const struct arguments *a, const struct mt_plan_request *
     MT_TRY(mt_forecast_trace(f, &ask->cluster, ask->algorithm, rank, a->trace, &sum, e));
     if (!show) return MT_OK;
     printf("trace     %s: rank %d, for ui.perfetto.dev; its compute stream, s\n", a->trace, rank);
-    for (int c = 0; c < MT_N_CAUSES; c++)
-        if (sum.spent[c])
-            printf("  %-20s %9.3f%s, %.3f of it still\n", mt_cause_text((enum mt_cause)c),
-                   1e-9 * (double)sum.spent[c], mt_cause_exposed((enum mt_cause)c) ? " exposed" : "",
-                   1e-9 * (double)sum.still[c]);
+    for (int c = 0; c < MT_N_CAUSES; c++) {
+        enum mt_cause cause = (enum mt_cause)c;
+        if (sum.spent[c] + sum.busy[c] == 0) continue;
+        printf("  %-20s %9.3f", mt_cause_text(cause), 1e-9 * (double)sum.spent[c]);
+        if (mt_cause_exposed(cause))
+            printf(" exposed, %.3f of it still; moving %.3f, %.1f%% of it hidden",
+                   1e-9 * (double)sum.still[c], 1e-9 * (double)sum.busy[c],
+                   100 * mt_timeline_hidden(&sum, cause));
+        printf("\n");
+    }
     return MT_OK;
 }
 
