@@ -103,7 +103,7 @@ static const char *element_end(const char *s, int depth)
     if (s && !strncmp(s, "/>", 2)) return s + 2;
     if (!s || *s++ != '>') return NULL;
     while (s && *s && strncmp(s, "</", 2) != 0) s = *s == '<' ? element_end(s, depth + 1) : text_end(s, '<');
-    if (!s || strncmp(s + 2, name, (size_t)(end - name)) != 0 || s[2 + (end - name)] != '>') return NULL;
+    if (!s || !*s || strncmp(s + 2, name, (size_t)(end - name)) != 0 || s[2 + (end - name)] != '>') return NULL;
     return s + 3 + (end - name);
 }
 
