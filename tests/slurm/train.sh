@@ -2,7 +2,7 @@
 # tests/slurm/train.sh [NODES [RANKS-PER-NODE]]   (make check-slurm: 96 of 4)
 #
 # Three steps of configs/fake-384.yaml as processes under a real srun, and as ranks of one process: the same bits. Installs
-# nothing: says what is missing. 384 processes take 12 GB and, on two cores, a quarter of an hour (nearly all of the first step is
+# nothing: says what is missing. 384 processes take 12 GB and, on two quiet cores, six minutes (nearly all of the first step is
 # their 73,000 connections), so it is no part of `make check`.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit
