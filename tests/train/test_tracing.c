@@ -1,4 +1,4 @@
-/* test: timeout=120 variants=release,asan,tsan,tsan-plain
+/* test: timeout=300 variants=release,asan,tsan,tsan-plain
  *
  * Traced steps on four ranks: the same bits as untraced ones, nothing allocated in them, the operations of the recording, and
  * times that fit each other. */
