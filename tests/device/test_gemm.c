@@ -1,4 +1,6 @@
-/* Every instruction set this machine has, and the AMX kernels over the stand-in for the tile unit, against
+/* test: timeout=180
+ *
+ * Every instruction set this machine has, and the AMX kernels over the stand-in for the tile unit, against
  * float64. */
 #define MT_AMX_SOFT 1
 #include "device/cpu/gemm_amx.c"
