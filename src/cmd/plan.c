@@ -331,7 +331,7 @@ static mt_status tell(const struct arguments *a, const struct mt_plan_report *r,
     if (a->rows && show) mt_plan_report_rows(r, stdout);
     if (a->assumptions && (show || a->html)) MT_TRY(find_effects(r->ask, f, &x, e));
     if (x.known && show) print_effects(r->ask, &x, r->t->step_s);
-    if (a->json) MT_TRY(mt_plan_report_json(r, a->json, e));
+    if (a->json) MT_TRY(mt_plan_json_write(mt_plan_report_object(r), a->json, e));
     if (a->html) MT_TRY(html(a, r, f, &x, e));
     if (a->trace) MT_TRY(trace(a, r->ask, f, show, e));
     return MT_OK;

@@ -1,11 +1,11 @@
 #include "cmd/plan_html.h"
 
 #include <cjson/cJSON.h>
-#include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/print.h"
 #include "cmd/html.h"
 #include "cmd/plan_draw.h"
 #include "cmd/plan_style.h"
@@ -347,13 +347,12 @@ mt_status mt_plan_html(const struct mt_plan_report *r, const struct mt_plan_effe
                        const struct mt_timeline *line, const char *path, mt_err *e)
 {
     cJSON *json = mt_plan_report_object(r);
-    struct page p = {.f = fopen(path, "w"), .r = r, .line = line, .json = json};
-    mt_status st = p.f ? write_page(&p, x, e)
-                       : mt_err_set(e, MT_IO, "cannot write '%s': %s", path, strerror(errno));
-    if (p.f) {
-        bool ok = !ferror(p.f);
-        if ((fclose(p.f) || !ok) && st == MT_OK)
-            st = mt_err_set(e, MT_IO, "cannot write '%s': %s", path, strerror(errno));
+    struct page p = {.r = r, .line = line, .json = json};
+    mt_status st = mt_print_open(&p.f, path, e);
+    if (st == MT_OK) {
+        st = write_page(&p, x, e);
+        mt_status closed = mt_print_close(p.f, path, e);
+        if (st == MT_OK) st = closed;
     }
     cJSON_Delete(json);
     return st;

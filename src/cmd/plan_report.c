@@ -1,9 +1,9 @@
 #include "cmd/plan_report.h"
 
 #include <cjson/cJSON.h>
-#include <errno.h>
 #include <stdlib.h>
-#include <string.h>
+
+#include "base/print.h"
 
 /* ---- numbers ---- */
 static mt_status set_memory(struct mt_plan_report *r, mt_err *e)
@@ -288,16 +288,16 @@ cJSON *mt_plan_report_object(const struct mt_plan_report *r)
     return o;
 }
 
-mt_status mt_plan_report_json(const struct mt_plan_report *r, const char *path, mt_err *e)
+mt_status mt_plan_json_write(cJSON *o, const char *path, mt_err *e)
 {
-    cJSON *o = mt_plan_report_object(r);
+    FILE *f;
     char *text = cJSON_Print(o);
     cJSON_Delete(o);
-    MT_REQUIRE(text, e, MT_IO, "no memory for the report");
-    FILE *f = strcmp(path, "-") ? fopen(path, "w") : stdout;
-    bool ok = f && fprintf(f, "%s\n", text) > 0;
-    if (f && f != stdout && fclose(f)) ok = false;
+    mt_status st = text ? mt_print_open(&f, path, e) : mt_err_set(e, MT_IO, "no memory for the report");
+    if (st == MT_OK) {
+        fprintf(f, "%s\n", text);
+        st = mt_print_close(f, path, e);
+    }
     free(text);
-    MT_REQUIRE(ok, e, MT_IO, "cannot write '%s': %s", path, strerror(errno));
-    return MT_OK;
+    return st;
 }

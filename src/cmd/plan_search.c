@@ -1,10 +1,10 @@
 #include "cmd/plan_search.h"
 
 #include <cjson/cJSON.h>
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "cmd/plan_report.h"
 #include "config/table.h"
 
 enum { TEXT = 1024 };
@@ -160,15 +160,7 @@ static mt_status write_json(const struct mt_search_words *w, cJSON *o, mt_err *e
 {
     cJSON_AddStringToObject(o, "config", w->config);
     cJSON_AddStringToObject(o, "cluster", w->cluster);
-    char *text = cJSON_Print(o);
-    cJSON_Delete(o);
-    MT_REQUIRE(text, e, MT_IO, "no memory for the report");
-    FILE *f = strcmp(w->json, "-") ? fopen(w->json, "w") : stdout;
-    bool ok = f && fprintf(f, "%s\n", text) > 0;
-    if (f && f != stdout && fclose(f)) ok = false;
-    free(text);
-    MT_REQUIRE(ok, e, MT_IO, "cannot write '%s': %s", w->json, strerror(errno));
-    return MT_OK;
+    return mt_plan_json_write(o, w->json, e);
 }
 
 /* ---- the command ---- */

@@ -52,25 +52,6 @@ static void offsets(struct mt_store *s)
 }
 
 /* ---- cuts ---- */
-/* The least common multiple. */
-static int64_t multiple(int64_t a, int64_t b)
-{
-    int64_t x = a, y = b;
-    while (y) {
-        int64_t left = x % y;
-        x = y;
-        y = left;
-    }
-    return a / x * b;
-}
-/* Rows at whose multiples a matrix may be cut: a panel, a block and an fp8 tile each have one owner. */
-int64_t mt_store_step(const struct mt_store *s, const struct mt_matrix *m)
-{
-    const struct mt_bucket *b = &s->bucket[m->bucket];
-    int64_t step = m->form == MT_FORM_PACKED ? s->target->panel : 1;
-    if (b->fp8) step = multiple(step, MT_FP8_TILE);
-    return b->placement == MT_PLACED_BLOCK ? multiple(step, m->block) : step;
-}
 /* The cut of a dense bucket nearest below `want` elements: at a band, a panel, a row, or an element of a vector; also in bytes
  * of the working copy and of its fp8 form. */
 static void cut_at(const struct mt_store *s, int bucket, int64_t want, int64_t *elements, int64_t *bytes,

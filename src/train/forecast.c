@@ -1,12 +1,12 @@
 #include "train/forecast.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/print.h"
 #include "base/rng.h"
 #include "device/lifetimes.h"
 
@@ -172,12 +172,10 @@ static mt_status write_trace(const struct mt_forecast *f, const struct mt_cluste
     for (int g = 0; g < MT_N_GROUPS; g++) groups[g] = mt_mesh_group_name((enum mt_group_id)g);
     snprintf(title, sizeof title, "simulated step, rank %d of %d on %s", line->rank, f->o.world,
              cluster->name);
-    FILE *out = fopen(path, "w");
-    MT_REQUIRE(out, e, MT_IO, "cannot write '%s': %s", path, strerror(errno));
-    mt_status st = mt_timeline_write(line, 1, groups, title, out, e);
-    bool ok = !ferror(out);
-    MT_REQUIRE(!fclose(out) && ok, e, MT_IO, "cannot write '%s': %s", path, strerror(errno));
-    return st;
+    FILE *out;
+    MT_TRY(mt_print_open(&out, path, e));
+    mt_status st = mt_timeline_write(line, 1, groups, title, out, e), closed = mt_print_close(out, path, e);
+    return st == MT_OK ? closed : st;
 }
 
 mt_status mt_forecast_line_open(struct mt_forecast_line *l, struct mt_forecast *f,

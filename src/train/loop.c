@@ -1,6 +1,5 @@
 #include "train/loop.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
@@ -8,17 +7,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/features.h"
 #include "ckpt/ckpt.h"
-#include "ckpt/file.h"
 #include "ckpt/share.h"
 #include "data/loader.h"
 #include "optim/schedule.h"
+#include "train/folder.h"
 #include "train/metrics.h"
+#include "train/say.h"
 #include "train/tracing.h"
 #include "train/usage.h"
 #include "train/wire.h"
@@ -88,31 +87,6 @@ static mt_data_options data_options(const mt_config *c, const struct mt_job *job
     };
 }
 
-/* Two jobs would write the same checkpoints and metrics. The system drops the lock with the process, however that ends; a
- * file system without locks does without. */
-static mt_status lock_folder(struct run *r, mt_err *e)
-{
-    const char *dir = r->cfg->run_dir;
-    r->lock = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    MT_REQUIRE(r->lock >= 0, e, MT_IO, "cannot open the folder '%s': %s", dir, strerror(errno));
-    bool taken = flock(r->lock, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK;
-    MT_REQUIRE(!taken, e, MT_IO, "another process trains in '%s': wait for its end, or set another run.dir",
-               dir);
-    return MT_OK;
-}
-
-static mt_status save_config(const mt_config *c, mt_err *e)
-{
-    char path[MT_CONFIG_PATH + 16];
-    snprintf(path, sizeof path, "%s/config.yaml", c->run_dir);
-    FILE *f = fopen(path, "w");
-    MT_REQUIRE(f, e, MT_IO, "cannot write '%s': %s", path, strerror(errno));
-    mt_config_dump(c, f);
-    bool ok = !ferror(f);
-    MT_REQUIRE(!fclose(f) && ok, e, MT_IO, "cannot write '%s': %s", path, strerror(errno));
-    return MT_OK;
-}
-
 /* Masters from a checkpoint of this run, from another run's weights, or fresh; the working copies follow. */
 static mt_status initial_state(struct run *r, const char *resume, mt_err *e)
 {
@@ -130,24 +104,6 @@ static mt_status initial_state(struct run *r, const char *resume, mt_err *e)
     struct mt_ckpt_meta ignored;
     MT_TRY(mt_ckpt_load(c->init_from, &r->items, true, &ignored, e));
     return mt_session_run(&r->s, mt_pack_step, e);
-}
-
-static mt_status find_resume(const mt_config *c, char path[MT_CKPT_PATH], mt_err *e)
-{
-    path[0] = 0;
-    mt_err why = {0};
-    if (c->ckpt_resume == MT_RESUME_NEVER) return MT_OK;
-    mt_status st = mt_ckpt_newest(c->run_dir, path, &why);
-    MT_REQUIRE(st == MT_OK, e, st, "%s%s", why.msg,
-               st != MT_CKPT
-                   ? ""
-                   : " (each is told above); put a copy back, or begin anew: with ckpt.resume: never, "
-                     "or without these folders");
-    MT_REQUIRE(path[0] || c->ckpt_resume != MT_RESUME_REQUIRED, e, MT_CKPT,
-               "ckpt.resume is 'required' and '%s/ckpt' holds no valid checkpoint; set ckpt.resume: auto to "
-               "start anew",
-               c->run_dir);
-    return MT_OK;
 }
 
 /* Tokens of one rank in a step. */
@@ -220,21 +176,12 @@ static mt_status open_data(struct run *r, mt_err *e)
     return mt_loader_open(&r->loader, &data, e);
 }
 
-/* The first process's part of it: the run's folder, and where to go on from. */
-static mt_status open_folder(struct run *r, char resume[MT_CKPT_PATH], mt_err *e)
-{
-    if (r->job->me != 0) return MT_OK;
-    MT_TRY(mt_make_folders(r->cfg->run_dir, e));
-    MT_TRY(lock_folder(r, e));
-    return find_resume(r->cfg, resume, e);
-}
-
 enum { STEPS_AHEAD = 8 }; /* whose imbalance is told at the start */
 static mt_status open_rest(struct run *r, mt_imbalance *ahead, mt_err *e)
 {
     const mt_config *c = r->cfg;
     const struct mt_shape *d = &r->s.rank[0].model.shape;
-    if (r->job->me == 0) MT_TRY(save_config(c, e));
+    if (r->job->me == 0) MT_TRY(mt_folder_config(c, e));
     if (r->job->me == 0) MT_TRY(mt_loader_imbalance(r->loader, r->at.step, STEPS_AHEAD, ahead, e));
     MT_TRY(mt_metrics_open(&r->metrics, &r->s, r->at.step, e));
     if (c->run_trace_collectives) MT_TRY(mt_wire_trace(&r->s, e));
@@ -266,7 +213,7 @@ static mt_status open_run(struct run *r, mt_err *e)
     MT_TRY(mt_job_agree(r->job, open_data(r, e), e));
     MT_TRY(mt_session_open_job(&r->s, r->cfg, r->job, false, e));
     MT_TRY(same_layout(r, e));
-    MT_TRY(mt_job_agree(r->job, open_folder(r, resume, e), e));
+    MT_TRY(mt_job_agree(r->job, r->job->me ? MT_OK : mt_folder_open(r->cfg, &r->lock, resume, e), e));
     mt_job_broadcast(r->job, resume, sizeof resume, 0);
     MT_TRY(open_items(r, e));
     if (asked_to_stop(r))

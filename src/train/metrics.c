@@ -1,11 +1,11 @@
 #include "train/metrics.h"
 
+#include "train/say.h"
 #include "train/wire.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,25 +17,6 @@ double mt_now(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static void put(int fd, const char *text, int n)
-{
-    for (int at = 0; at < n;) {
-        ssize_t k = write(fd, text + at, (size_t)(n - at));
-        if (k < 0 && errno != EINTR) return; /* a closed terminal or a full disk must not end the training */
-        if (k > 0) at += (int)k;
-    }
-}
-
-void mt_say(const char *fmt, ...)
-{
-    char line[1600];
-    va_list ap;
-    va_start(ap, fmt);
-    int n = vsnprintf(line, sizeof line, fmt, ap);
-    va_end(ap);
-    put(STDOUT_FILENO, line, n < (int)sizeof line ? n : (int)sizeof line - 1);
 }
 
 /* ---- opening ---- */
@@ -166,7 +147,7 @@ void mt_metrics_step(struct mt_metrics *m, const struct mt_session *s, const str
                       ", \"rank_imbalance\": %.4f, \"rank_imbalance_data_order\": %.4f", x->imbalance.placed,
                       x->imbalance.data);
     n += snprintf(line + n, sizeof line - (size_t)n, "%s}\n", wire);
-    put(m->fd, line, n);
+    mt_say_to(m->fd, line, n);
     m->tokens_since_log += x->step_tokens;
     m->step_s_since_log += x->step_s;
     if (!show) return;
@@ -188,6 +169,6 @@ void mt_metrics_valid(struct mt_metrics *m, int64_t step, double val_loss)
     char line[96];
     if (m->fd < 0) return;
     int n = snprintf(line, sizeof line, "{\"step\": %" PRId64 ", \"val_loss\": %.17g}\n", step, val_loss);
-    put(m->fd, line, n);
+    mt_say_to(m->fd, line, n);
     mt_say("step %5lld  validation loss %.4f nats a token\n", (long long)step, val_loss);
 }

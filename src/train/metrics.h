@@ -36,6 +36,4 @@ void mt_metrics_step(struct mt_metrics *m, const struct mt_session *s, const str
                      bool show);
 void mt_metrics_valid(struct mt_metrics *m, int64_t step, double val_loss);
 double mt_now(void); /* seconds, monotonic */
-/* Text to the terminal, unbuffered. */
-void mt_say(const char *fmt, ...) MT_PRINTF(1, 2);
 #endif

@@ -112,18 +112,20 @@ static enum mt_kept kept_of(mt_choice_reshard r)
     return r == MT_RESHARD_NONE ? MT_KEPT_ALL : r == MT_RESHARD_NODE ? MT_KEPT_REGION : MT_KEPT_PIECE;
 }
 
-/* Classes of results that layers are asked to keep. */
+/* Classes of results that layers are asked to keep. selective: products, attention and what came from other ranks. */
 static uint32_t keeps_of(const mt_config *c)
 {
-    static const char *const policy[] = {
-        [MT_RECOMPUTE_FULL] = "",
-        [MT_RECOMPUTE_SELECTIVE] = "qkv, attention, attn_out, ffn_up, router, dispatch, expert_up",
-        [MT_RECOMPUTE_NONE] = "attn_norm, qkv, attention, attn_out, ffn_norm, ffn_up, ffn_act, router, "
-                              "dispatch, expert_up, expert_act"};
-    uint32_t keeps;
-    bool known = mt_choices_bits(c->recompute_keep[0] ? c->recompute_keep : policy[c->recompute_policy],
-                                 mt_choices_keep, &keeps);
-    MT_ASSERT(known); /* config/rule.def sees to it */
+    static const uint32_t policy[] = {
+        [MT_RECOMPUTE_FULL] = 0,
+        [MT_RECOMPUTE_SELECTIVE] = 1u << MT_KEEP_QKV | 1u << MT_KEEP_ATTENTION | 1u << MT_KEEP_ATTN_OUT |
+                                   1u << MT_KEEP_FFN_UP | 1u << MT_KEEP_ROUTER | 1u << MT_KEEP_DISPATCH |
+                                   1u << MT_KEEP_EXPERT_UP,
+        [MT_RECOMPUTE_NONE] = (1u << MT_N_KEEPS) - 1};
+    uint32_t keeps = policy[c->recompute_policy];
+    if (c->recompute_keep[0]) {
+        bool known = mt_choices_bits(c->recompute_keep, mt_choices_keep, &keeps);
+        MT_ASSERT(known); /* config/rule.def sees to it */
+    }
     return keeps;
 }
 

@@ -1,11 +1,10 @@
 #include "train/tracing.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "train/metrics.h"
+#include "base/print.h"
+#include "train/say.h"
 #include "train/tracing_sum.h"
 
 /* ---- room ---- */
@@ -96,12 +95,10 @@ static mt_status write_events(const struct mt_tracing *t, const struct mt_sessio
     for (int g = 0; g < MT_N_GROUPS; g++) groups[g] = mt_mesh_group_name((enum mt_group_id)g);
     snprintf(title, sizeof title, "step %" PRId64 ", ranks %d to %d of %d, %s", step, s->first,
              s->first + t->n - 1, s->world, s->target->name);
-    FILE *f = fopen(path, "w");
-    MT_REQUIRE(f, e, MT_IO, "cannot write '%s': %s", path, strerror(errno));
-    mt_status st = mt_timeline_write(lines, t->n, groups, title, f, e);
-    bool ok = !ferror(f);
-    MT_REQUIRE(!fclose(f) && ok, e, MT_IO, "cannot write '%s': %s", path, strerror(errno));
-    return st;
+    FILE *f;
+    MT_TRY(mt_print_open(&f, path, e));
+    mt_status st = mt_timeline_write(lines, t->n, groups, title, f, e), closed = mt_print_close(f, path, e);
+    return st == MT_OK ? closed : st;
 }
 
 static mt_status write_trace(const struct mt_tracing *t, const struct mt_session *s, int64_t step, char *path,

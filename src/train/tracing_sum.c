@@ -1,11 +1,11 @@
 #include "train/tracing_sum.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/metrics.h"
+#include "base/print.h"
+#include "train/say.h"
 
 enum {
     SUM_WORDS = sizeof(struct mt_timeline_sum) / sizeof(int64_t),
@@ -175,8 +175,8 @@ mt_status mt_trace_sums_write(const struct mt_trace_sums *a, const struct mt_ses
     char path[MT_CONFIG_PATH + 48];
     struct mt_timeline_sum total = total_of(a);
     snprintf(path, sizeof path, "%s/trace-%08" PRId64 "-summary.json", s->cfg->run_dir, step);
-    FILE *f = fopen(path, "w");
-    MT_REQUIRE(f, e, MT_IO, "cannot write '%s': %s", path, strerror(errno));
+    FILE *f;
+    MT_TRY(mt_print_open(&f, path, e));
     fprintf(f, "{\"step\": %" PRId64 ", \"world\": %d, \"ranks\": %d, \"mean_ms\": %.6f,\n  \"causes\": {",
             step, s->world, a->n, mean_ms(a, total.length));
     write_causes(f, a);
@@ -185,7 +185,5 @@ mt_status mt_trace_sums_write(const struct mt_trace_sums *a, const struct mt_ses
     fprintf(f, "],\n  \"operations\": [");
     write_ops(f, a);
     fprintf(f, "]}\n");
-    bool ok = !ferror(f);
-    MT_REQUIRE(!fclose(f) && ok, e, MT_IO, "cannot write '%s': %s", path, strerror(errno));
-    return MT_OK;
+    return mt_print_close(f, path, e);
 }

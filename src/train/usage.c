@@ -1,12 +1,12 @@
 #include "train/usage.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/print.h"
 #include "train/arenas.h"
-#include "train/metrics.h"
+#include "train/say.h"
 
 static bool lasting(const struct mt_row *r)
 {
@@ -149,12 +149,10 @@ static mt_status write_json(const struct mt_usage *u, mt_err *e)
 {
     char path[MT_CONFIG_PATH + 32];
     snprintf(path, sizeof path, "%s/ledger.json", u->s->cfg->run_dir);
-    FILE *f = fopen(path, "w");
-    MT_REQUIRE(f, e, MT_IO, "cannot write '%s': %s", path, strerror(errno));
+    FILE *f;
+    MT_TRY(mt_print_open(&f, path, e));
     mt_usage_json(u, f);
-    bool ok = !ferror(f);
-    MT_REQUIRE(!fclose(f) && ok, e, MT_IO, "cannot write '%s': %s", path, strerror(errno));
-    return MT_OK;
+    return mt_print_close(f, path, e);
 }
 
 static mt_status say_table(const struct mt_usage *u, mt_err *e)

@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "train/metrics.h"
+#include "base/print.h"
+#include "train/say.h"
 
 /* ---- sums ---- */
 static const struct mt_lane *lane_of(const struct mt_session *s, int rank, int group, int stream, int op)
@@ -142,15 +143,13 @@ mt_status mt_wire_report(const struct mt_session *s, int64_t step, mt_err *e)
     else
         snprintf(path, sizeof path, "%s/traffic-%05d.json", s->cfg->run_dir, s->first);
     print_table(s, step);
-    FILE *f = fopen(path, "w");
-    MT_REQUIRE(f, e, MT_IO, "cannot write '%s': %s", path, strerror(errno));
+    FILE *f;
+    MT_TRY(mt_print_open(&f, path, e));
     fprintf(f, "{\"step\": %" PRId64 ", \"world\": %d, \"ranks_per_node\": %" PRId64 ", \"ranks\": [", step,
             s->world, s->cfg->mesh_ranks_per_node);
     for (int i = 0; i < s->n_local; i++) write_rank(f, s, i);
     fprintf(f, "]}\n");
-    bool ok = !ferror(f);
-    MT_REQUIRE(!fclose(f) && ok, e, MT_IO, "cannot write '%s': %s", path, strerror(errno));
-    return MT_OK;
+    return mt_print_close(f, path, e);
 }
 
 /* ---- which collectives ---- */

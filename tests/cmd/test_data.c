@@ -1,29 +1,14 @@
-#include "../data/files.h"
-#include "cmd/cmd.h"
+#include "command.h"
 
-#include <fcntl.h>
-
-static mt_err e;
 static char printed[4096];
 
-/* Runs `data WORDS` with what it prints on the standard output in `printed`. */
+/* Runs `data WORDS` with what it prints in `printed`. */
 static mt_status run(const char *words)
 {
-    char text[1024], *argv[24] = {0}, *rest = text;
-    int argc = 0;
+    char text[1024];
     snprintf(text, sizeof text, "data %s", words);
-    for (char *word; (word = strsep(&rest, " "));) argv[argc++] = word;
-    fflush(stdout);
-    int saved = dup(1), fd = open(in_folder("printed"), O_CREAT | O_TRUNC | O_WRONLY, 0600);
-    dup2(fd, 1);
-    close(fd);
-    e = (mt_err){0};
-    mt_status s = mt_cmd_data(argc, argv, &e);
-    fflush(stdout);
-    dup2(saved, 1);
-    close(saved);
-    int64_t n = get_file(in_folder("printed"), printed, sizeof printed - 1);
-    printed[n > 0 ? n : 0] = 0;
+    mt_status s = command_run(mt_cmd_data, text, in_folder("printed"));
+    command_text(in_folder("printed"), printed, sizeof printed);
     return s;
 }
 

@@ -2,30 +2,12 @@
  *
  * `moetitan doctor --calibrate`: the file that it writes is a cluster file, its numbers are possible ones, and a plan runs with it.
  * How good they are is bench-plan's question: times decide no test. */
-#include "../data/files.h"
-#include "cmd/cmd.h"
+#include "command.h"
 #include "device/cost.h"
-
-#include <fcntl.h>
-
-static mt_err e;
 
 static mt_status run(mt_status (*command)(int, char **, mt_err *), const char *words)
 {
-    char text[1024], *argv[40] = {0}, *rest = text;
-    int argc = 0;
-    snprintf(text, sizeof text, "%s", words);
-    for (char *word; (word = strsep(&rest, " "));) argv[argc++] = word;
-    fflush(stdout);
-    int saved = dup(1), fd = open(in_folder("printed"), O_CREAT | O_TRUNC | O_WRONLY, 0600);
-    dup2(fd, 1);
-    close(fd);
-    e = (mt_err){0};
-    mt_status s = command(argc, argv, &e);
-    fflush(stdout);
-    dup2(saved, 1);
-    close(saved);
-    return s;
+    return command_run(command, words, in_folder("printed"));
 }
 
 static void calibrate(char *path, size_t size)

@@ -1,11 +1,8 @@
 /* `moetitan plan`: its report, the keys of its JSON and their page, what it refuses; without data files, MPI or a GPU. */
-#include "../data/files.h"
-#include "cmd/cmd.h"
+#include "command.h"
 
 #include <cjson/cJSON.h>
-#include <fcntl.h>
 
-static mt_err e;
 static char printed[1 << 16], page[1 << 16];
 
 #define TINY                                                                                                 \
@@ -15,24 +12,13 @@ static char printed[1 << 16], page[1 << 16];
     "train:\n  seq_len: 64\n  global_batch: 16\n  dtype: bf16\n"                                             \
     "data:\n  train: no/such/file\n"
 
-/* Runs `plan WORDS` with what it prints on the standard output in `printed`. */
+/* Runs `plan WORDS` with what it prints in `printed`. */
 static mt_status run(const char *words)
 {
-    char text[1024], *argv[40] = {0}, *rest = text;
-    int argc = 0;
+    char text[1024];
     snprintf(text, sizeof text, "plan %s", words);
-    for (char *word; (word = strsep(&rest, " "));) argv[argc++] = word;
-    fflush(stdout);
-    int saved = dup(1), fd = open(in_folder("printed"), O_CREAT | O_TRUNC | O_WRONLY, 0600);
-    dup2(fd, 1);
-    close(fd);
-    e = (mt_err){0};
-    mt_status s = mt_cmd_plan(argc, argv, &e);
-    fflush(stdout);
-    dup2(saved, 1);
-    close(saved);
-    int64_t n = get_file(in_folder("printed"), printed, sizeof printed - 1);
-    printed[n > 0 ? n : 0] = 0;
+    mt_status s = command_run(mt_cmd_plan, text, in_folder("printed"));
+    command_text(in_folder("printed"), printed, sizeof printed);
     return s;
 }
 static const char *with_config(const char *words)

@@ -1,17 +1,14 @@
 /* The page of `moetitan plan --html`: well-formed, complete in itself, its numbers those of --json, bounded, always the same. */
-#include "../data/files.h"
-#include "cmd/cmd.h"
 #include "cmd/html.h"
 #include "cmd/plan_picture.h"
+#include "command.h"
 #include "train/forecast.h"
 
 #include <cjson/cJSON.h>
 #include <ctype.h>
-#include <fcntl.h>
 #include <math.h>
 
 enum { MOST_PAGE = 4 << 20 };
-static mt_err e;
 static char page[MOST_PAGE], other[MOST_PAGE], text[1 << 16];
 
 #define TINY                                                                                    \
@@ -34,26 +31,12 @@ static const char *config(int layers)
 static mt_status plan(int layers, const char *words)
 {
     static char line[2048];
-    char *argv[40] = {0}, *rest = line;
-    int argc = 0;
     snprintf(line, sizeof line, "plan %s %s", config(layers), words);
-    for (char *word; (word = strsep(&rest, " "));) argv[argc++] = word;
-    fflush(stdout);
-    int saved = dup(1), fd = open("/dev/null", O_WRONLY);
-    dup2(fd, 1);
-    close(fd);
-    e = (mt_err){0};
-    mt_status s = mt_cmd_plan(argc, argv, &e);
-    fflush(stdout);
-    dup2(saved, 1);
-    close(saved);
-    return s;
+    return command_run(mt_cmd_plan, line, "/dev/null");
 }
 static int64_t read_page(const char *name, char *out)
 {
-    int64_t n = get_file(in_folder(name), out, MOST_PAGE - 1);
-    out[n > 0 ? n : 0] = 0;
-    return n;
+    return command_text(in_folder(name), out, MOST_PAGE);
 }
 /* Writes page.html and report.json, and has the page in `page`. */
 static int64_t make(int layers, const char *words, mt_status want)
@@ -103,7 +86,8 @@ static const char *element_end(const char *s, int depth)
     if (s && !strncmp(s, "/>", 2)) return s + 2;
     if (!s || *s++ != '>') return NULL;
     while (s && *s && strncmp(s, "</", 2) != 0) s = *s == '<' ? element_end(s, depth + 1) : text_end(s, '<');
-    if (!s || !*s || strncmp(s + 2, name, (size_t)(end - name)) != 0 || s[2 + (end - name)] != '>') return NULL;
+    if (!s || !*s || strncmp(s + 2, name, (size_t)(end - name)) != 0 || s[2 + (end - name)] != '>')
+        return NULL;
     return s + 3 + (end - name);
 }
 

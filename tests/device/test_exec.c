@@ -1,57 +1,14 @@
 /* test: timeout=60 variants=release,asan,aarch64,tsan,tsan-plain */
 /* The executor: order, bits, collectives, queues, host code, and that a run allocates nothing. */
 #include <signal.h>
-#include <stdatomic.h>
-#include <stddef.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "allocations.h"
 #include "check.h"
 #include "device/cpu/exec_watch.h"
 #include "device/toy.h"
-
-/* ---- interposition: calls of the allocator and of mmap while counting is on ---- */
-static atomic_int counting, allocations;
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-enum { SANITIZED = 0 };
-static void count(void)
-{
-    if (atomic_load(&counting)) atomic_fetch_add(&allocations, 1);
-}
-void *__libc_malloc(size_t n);
-void *__libc_calloc(size_t n, size_t m);
-void *__libc_realloc(void *p, size_t n);
-void *malloc(size_t n)
-{
-    count();
-    return __libc_malloc(n);
-}
-void *calloc(size_t n, size_t m)
-{
-    count();
-    return __libc_calloc(n, m);
-}
-void *realloc(void *p, size_t n)
-{
-    count();
-    return __libc_realloc(p, n);
-}
-void *__libc_memalign(size_t align, size_t n);
-void *aligned_alloc(size_t align, size_t n)
-{
-    count();
-    return __libc_memalign(align, n);
-}
-void *mmap(void *at, size_t n, int prot, int flags, int fd, off_t off)
-{
-    count();
-    return (void *)syscall(SYS_mmap, at, n, prot, flags, fd, off);
-}
-#else
-enum { SANITIZED = 1 };
-#endif
 
 static uint64_t run_bits(struct toy *t, struct mt_exec_options o, int steps)
 {

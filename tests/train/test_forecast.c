@@ -4,6 +4,7 @@
  * moved with the run's byte ledger, and what the real device enqueued with what the plan's does, record by record. */
 #include "check.h"
 #include "train/forecast.h"
+#include "words.h"
 
 #define COMMON                                                                                         \
     "device.isa=scalar train.seq_len=16 optim.warmup_steps=0 optim.decay_ratio=0 train.loss_chunk=16 " \
@@ -50,17 +51,8 @@ enum { CONFIGS = sizeof config / sizeof *config };
 
 static bool load(mt_config *cfg, const char *options)
 {
-    char text[2048], *arg[64], *rest = text;
     mt_err e = {0};
-    int n = 0;
-    snprintf(text, sizeof text, "%s", options);
-    for (char *word; (word = strtok_r(rest, " ", &rest));) {
-        int same = 0; /* an option may be given once: the later one */
-        while (same < n && strncmp(arg[same], word, strcspn(word, "=") + 1) != 0) same++;
-        arg[same] = word;
-        if (same == n) n++;
-    }
-    if (CHECK(mt_config_load(cfg, NULL, n, arg, &e) == MT_OK)) return true;
+    if (CHECK(words_load(cfg, options, &e) == MT_OK)) return true;
     printf("  %s\n", e.msg);
     return false;
 }

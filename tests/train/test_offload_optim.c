@@ -5,6 +5,7 @@
 #include "ckpt/ckpt.h"
 #include "device/record.h"
 #include "train/session.h"
+#include "words.h"
 
 /* Sanitizers slow the many small operations down a hundredfold. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -12,7 +13,7 @@ enum { STEPS = 2, BRIEF = 1 };
 #else
 enum { STEPS = 4, BRIEF = 0 };
 #endif
-enum { SEQ = 24, MOST_WORDS = 64 };
+enum { SEQ = 24 };
 
 /* ---- runs ---- */
 struct run {
@@ -58,21 +59,6 @@ static void fill(struct mt_session *s, int64_t step)
 #define SMALL "offload.slot_bytes=6000 muon.batch_bytes=5KiB "
 #define ALL_HOST "offload.masters=host offload.moments=host offload.grads=host "
 
-/* Reads "key=value key=value ..."; of a key that is there twice the last counts. */
-static bool configure(mt_config *cfg, const char *options, mt_err *e)
-{
-    char text[2048], *arg[MOST_WORDS], *rest = text;
-    int n = 0;
-    snprintf(text, sizeof text, "%s", options);
-    for (char *word; (word = strtok_r(rest, " ", &rest)) && n < MOST_WORDS;) {
-        int same = 0;
-        while (same < n && strncmp(arg[same], word, strcspn(word, "=") + 1) != 0) same++;
-        arg[same] = word;
-        if (same == n) n++;
-    }
-    return mt_config_load(cfg, NULL, n, arg, e) == MT_OK;
-}
-
 /* Optimizers other than the default ones, first match first; 0: the default. */
 enum mix { DEFAULT, ADAMW, MIXED, MIXES };
 static void mix_set(mt_config *c, enum mix mix)
@@ -95,7 +81,7 @@ static struct run *run_open_mixed(const char *options, int world, enum mix mix)
     struct run *x = calloc(1, sizeof *x);
     mt_err e = {0};
     MT_ASSERT(x);
-    bool read = configure(&x->cfg, options, &e);
+    bool read = words_load(&x->cfg, options, &e) == MT_OK;
     mix_set(&x->cfg, mix);
     bool ok = read && mt_session_open(&x->s, &x->cfg, world, false, &e) == MT_OK &&
               mt_session_run(&x->s, mt_fill_step, &e) == MT_OK;
@@ -274,7 +260,7 @@ TEST(one_batch_is_on_one_side)
     static mt_config cfg;
     struct mt_session s = {0};
     mt_err e = {0};
-    CHECK(configure(&cfg, BASE EXPERTS "optim.compute=host ", &e));
+    CHECK(words_load(&cfg, BASE EXPERTS "optim.compute=host ", &e) == MT_OK);
     for (int64_t i = 0; i < cfg.optim_groups_count; i++)
         if (strstr(cfg.optim_groups[i].match, "router")) cfg.optim_groups[i].optimizer = MT_OPTIMIZER_MUON;
     CHECK_INT(mt_session_open(&s, &cfg, 1, false, &e), MT_CONFIG);

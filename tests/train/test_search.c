@@ -6,6 +6,7 @@
 #include "train/search.h"
 
 #include "config/table.h"
+#include "words.h"
 
 #include <stddef.h>
 
@@ -22,16 +23,9 @@ static mt_config cfg;
 
 static mt_status load(mt_config *c, const char *more)
 {
-    char text[2048], *arg[64], *rest = text;
-    int n = 0;
+    char text[2048];
     snprintf(text, sizeof text, "%s %s", OPTIONS, more);
-    for (char *word; (word = strtok_r(rest, " ", &rest));) {
-        int same = 0; /* an option may be given once: the later one */
-        while (same < n && strncmp(arg[same], word, strcspn(word, "=") + 1) != 0) same++;
-        arg[same] = word;
-        if (same == n) n++;
-    }
-    return mt_config_load(c, NULL, n, arg, &e);
+    return words_load(c, text, &e);
 }
 
 /* A search of the options of `vary`, "key=v,v key=v,v". room: device bytes. */

@@ -2,48 +2,9 @@
  *
  * Traced steps on four ranks: the same bits as untraced ones, nothing allocated in them, the operations of the recording, and
  * times that fit each other. */
-#include <stdatomic.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
+#include "allocations.h"
 #include "train/tracing.h"
 #include "training.h"
-
-/* ---- interposition: calls of the allocator and of mmap while counting is on ---- */
-static atomic_int counting, allocations;
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-static void count(void)
-{
-    if (atomic_load(&counting)) atomic_fetch_add(&allocations, 1);
-}
-void *__libc_malloc(size_t n);
-void *__libc_calloc(size_t n, size_t m);
-void *__libc_realloc(void *p, size_t n);
-void *malloc(size_t n)
-{
-    count();
-    return __libc_malloc(n);
-}
-void *calloc(size_t n, size_t m)
-{
-    count();
-    return __libc_calloc(n, m);
-}
-void *realloc(void *p, size_t n)
-{
-    count();
-    return __libc_realloc(p, n);
-}
-void *mmap(void *at, size_t n, int prot, int flags, int fd, off_t off)
-{
-    count();
-    return (void *)syscall(SYS_mmap, at, n, prot, flags, fd, off);
-}
-enum { SANITIZED = 0 };
-#else
-enum { SANITIZED = 1 };
-#endif
 
 enum { WORLD = 4, STEPS = 3 };
 #define OPTIONS                                                                                       \

@@ -7,6 +7,7 @@
 #include "check.h"
 #include "train/session.h"
 #include "train/wire.h"
+#include "words.h"
 
 enum { WORLD_MOST = 8, PANEL = 32, ALIGN = 64 };
 
@@ -381,12 +382,8 @@ static void batches(struct mt_session *s, uint64_t seed)
 
 static bool open_session(struct mt_session *s, mt_config *cfg, const char *options, int world)
 {
-    char text[2048], *arg[64], *rest = text;
     mt_err e = {0};
-    int n = 0;
-    snprintf(text, sizeof text, "%s", options);
-    for (char *word; (word = strtok_r(rest, " ", &rest));) arg[n++] = word;
-    mt_status st = mt_config_load(cfg, NULL, n, arg, &e);
+    mt_status st = words_load(cfg, options, &e);
     if (st == MT_OK) st = mt_session_open(s, cfg, world, false, &e);
     if (st == MT_OK) st = mt_session_run(s, mt_fill_step, &e);
     if (st != MT_OK) printf("  %s\n", e.msg);

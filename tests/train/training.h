@@ -4,13 +4,12 @@
 #include "check.h"
 #include "ckpt/items.h"
 #include "train/session.h"
+#include "words.h"
 
 struct training {
     mt_config cfg;
     struct mt_session s;
 };
-
-enum { TRAINING_OVERRIDES = 64 };
 
 /* Options of all of these tests: three layers, two sequences of 40 tokens a micro-batch, three micro-batches, a loss chunk
  * that does not divide. */
@@ -28,17 +27,8 @@ enum { TRAINING_OVERRIDES = 64 };
 /* Reads options, "key=value key=value ...", later ones win. */
 static inline bool training_config(mt_config *cfg, const char *options)
 {
-    char text[4096], *arg[TRAINING_OVERRIDES], *rest = text;
     mt_err e = {0};
-    int n = 0;
-    snprintf(text, sizeof text, "%s", options);
-    for (char *word; (word = strtok_r(rest, " ", &rest)) && n < TRAINING_OVERRIDES;) {
-        int same = 0; /* an option may be given once */
-        while (same < n && strncmp(arg[same], word, strcspn(word, "=") + 1) != 0) same++;
-        arg[same] = word;
-        if (same == n) n++;
-    }
-    if (mt_config_load(cfg, NULL, n, arg, &e) == MT_OK) return true;
+    if (words_load(cfg, options, &e) == MT_OK) return true;
     printf("  %s\n", e.msg);
     return false;
 }
