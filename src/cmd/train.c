@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cmd/cmd.h"
+#include "train/control.h"
 #include "train/loop.h"
 
 enum { MOST_RANKS = 1 << 20 };
@@ -45,7 +46,7 @@ mt_status mt_cmd_train(int argc, char **argv, mt_err *e)
     mt_config cfg;
     struct mt_launch launch;
     struct mt_job job;
-    mt_train_block_signals();
+    mt_control_block_signals();
     MT_TRY(mt_launch_find(&launch, getenv, e));
     MT_TRY(mt_job_open(&job, &launch, e));
     mt_status st = mt_job_agree(&job, read_arguments(argc, argv, &job, &cfg, e), e);

@@ -90,10 +90,14 @@ void mt_job_sum(const struct mt_job *j, int64_t *x, int64_t n)
 {
     if (j->ops) j->ops->sum(j->impl, x, n);
 }
+void mt_job_most(const struct mt_job *j, int64_t *x, int64_t n)
+{
+    if (j->ops) j->ops->most(j->impl, x, n);
+}
 bool mt_job_any(const struct mt_job *j, bool here)
 {
     int64_t x = here;
-    if (j->ops) j->ops->most(j->impl, &x, 1);
+    mt_job_most(j, &x, 1);
     return x;
 }
 void mt_job_send(const struct mt_job *j, int to, const void *data, int64_t bytes)

@@ -47,8 +47,9 @@ mt_status mt_job_fatal(const struct mt_job *j, mt_status st, const mt_err *e);
 void mt_job_deadline(const struct mt_job *j, double seconds);
 
 void mt_job_broadcast(const struct mt_job *j, void *data, int64_t bytes, int from);
-void mt_job_sum(const struct mt_job *j, int64_t *x, int64_t n); /* over the processes, to all */
-bool mt_job_any(const struct mt_job *j, bool here);             /* on some process? */
+void mt_job_sum(const struct mt_job *j, int64_t *x, int64_t n);  /* over the processes, to all */
+void mt_job_most(const struct mt_job *j, int64_t *x, int64_t n); /* the largest of each, to all */
+bool mt_job_any(const struct mt_job *j, bool here);              /* on some process? */
 void mt_job_send(const struct mt_job *j, int to, const void *data, int64_t bytes);
 void mt_job_receive(const struct mt_job *j, int from, void *data, int64_t bytes);
 

@@ -4,9 +4,6 @@
 #include "comm/job.h"
 #include "config/config.h"
 
-/* Keeps SIGTERM, SIGINT and SIGUSR1 for the loop, which looks for them between steps: before any thread is made, and
- * before the job is joined. */
-void mt_train_block_signals(void);
 /* Trains the job until train.steps, from the newest valid checkpoint of run.dir if there is one (ckpt.resume). All its
  * processes call it, with the same configuration, and come to the same status. PREEMPTED: a signal or run.stop_after
  * ended it early and everything is saved. NONFINITE: loss or gradient norm is no number; the weights are those of the step

@@ -1,0 +1,55 @@
+/* run.h: a training run under way, and its parts: how it is opened (start.c), what the processes agree on between steps
+ * (control.c), a step (loop.c), validation (validate.c), checkpoints (saving.c). */
+#ifndef MT_TRAIN_RUN_H
+#define MT_TRAIN_RUN_H
+#include "ckpt/ckpt.h"
+#include "data/loader.h"
+#include "train/control.h"
+#include "train/metrics.h"
+#include "train/tracing.h"
+
+struct mt_run {
+    const mt_config *cfg;
+    const struct mt_job *job;
+    struct mt_session s;
+    struct mt_metrics metrics;
+    struct mt_tracing tracing;
+    struct mt_ckpt_items items; /* what a checkpoint holds, of all ranks */
+    struct mt_control control;
+    int64_t *routed; /* rows of every block's experts, for the metrics */
+    int world;
+    struct mt_ckpt_meta at; /* steps done, tokens seen */
+    mt_loader *loader;
+    int32_t *staging; /* prefetched batches: [prefetch][ranks here][4][micro N] */
+    int64_t saved;    /* step of the newest checkpoint, -1: none */
+    int64_t stop;     /* end of this process by run.stop_after */
+    int lock;         /* the run's folder, locked against a second job; -1: not open */
+};
+
+/* Tokens of one rank in a step. */
+int64_t mt_run_rank_tokens(const struct mt_run *r);
+/* Begins to read the ranks' batches of a step. */
+MT_MUST_USE mt_status mt_run_prefetch(struct mt_run *r, int64_t step, mt_err *e);
+/* Where the batch of step `step` of the i-th rank here is read to. */
+mt_sample mt_run_slot(const struct mt_run *r, int i, int64_t step);
+/* Set-up up to the first step. The processes agree on each part before the next: all of them leave, or none. mt_run_close is
+ * due whatever came of it. */
+MT_MUST_USE mt_status mt_run_open(struct mt_run *r, mt_err *e);
+void mt_run_close(struct mt_run *r);
+
+/* Between two agreements of the processes a failure is this one's alone, and the others already wait for it in a collective:
+ * ends the job. */
+static inline mt_status mt_run_fatal(const struct mt_run *r, mt_status st, const mt_err *e)
+{
+    return mt_job_fatal(r->job, st, e);
+}
+
+/* The loss of the validation data, told to metrics and terminal. All processes. */
+MT_MUST_USE mt_status mt_run_validate(struct mt_run *r, mt_err *e);
+
+/* A checkpoint of the steps done, unless there is one. All processes. One that cannot be written is told and does not end the
+ * run: r->saved then stays as it was. */
+void mt_run_save(struct mt_run *r);
+/* The end of the run, or an early one, which is PREEMPTED: the last checkpoint, without which it is IO. */
+MT_MUST_USE mt_status mt_run_leave(struct mt_run *r, bool early, mt_err *e);
+#endif
