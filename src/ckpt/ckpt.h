@@ -45,16 +45,45 @@ MT_MUST_USE mt_status mt_ckpt_newest(const char *run_dir, char path[MT_CKPT_PATH
 /* Checks the manifest, and that its files are there with their sizes; *bytes of all of them. Reads no
  * tensor. */
 MT_MUST_USE mt_status mt_ckpt_look(const char *path, struct mt_ckpt_meta *meta, int64_t *bytes, mt_err *e);
-/* Checks one folder completely: manifest, sizes, checksums, headers, every tensor. CKPT names file or
- * tensor. */
+/* Checks one folder completely, each byte read once, by several threads: manifest, sizes, checksums, headers, every tensor,
+ * and that no row of one is missing or there twice. CKPT names file and tensor. progress: for another thread to look at, or NULL;
+ * total is there before done grows. */
+struct mt_ckpt_progress {
+    _Atomic int64_t done, total; /* bytes */
+};
 MT_MUST_USE mt_status mt_ckpt_verify(const char *path, struct mt_ckpt_meta *meta, mt_err *e);
-/* Verifies a folder and reads it into the items: every item must be there with its shape, and nothing else
- * (strict); with weights_only, moments are neither read nor missed. Items change only if all of that
- * holds. */
-MT_MUST_USE mt_status mt_ckpt_load(const char *path, const struct mt_ckpt_items *items, bool weights_only,
-                                   struct mt_ckpt_meta *meta, mt_err *e);
+MT_MUST_USE mt_status mt_ckpt_verify_told(const char *path, struct mt_ckpt_meta *meta,
+                                          struct mt_ckpt_progress *progress, mt_err *e);
+
+/* ---- loading, by all processes of a job together ----
+ * A checkpoint fits any number of ranks and any layout. Each of its bytes is read once by the job: a process reads the pieces of
+ * which its ranks need most, by several threads, compares their checksums, and passes rows on to those that need them too. Either
+ * all processes have everything, verified, or all get the same failure.
+ *
+ * Every item must be there with its shape, and nothing else (strict); with weights_only, moments are neither read nor missed. What
+ * does not fit so is refused before an item changes. Damage to the tensors themselves is found while they are read: items are then
+ * of no use until another load succeeds. */
+struct mt_ckpt_loaded {
+    struct mt_ckpt_meta meta;
+    int64_t needed, read, passed; /* bytes of tensors, of the job: needed by some rank, read from files, sent to others */
+    double seconds;
+    bool damaged; /* after CKPT: the checkpoint is not sound. Else it is of another model */
+};
+MT_MUST_USE mt_status mt_ckpt_load(const char *path, const struct mt_ckpt_items *items,
+                                   const struct mt_job *job, bool weights_only, struct mt_ckpt_loaded *out,
+                                   mt_err *e);
+/* The newest checkpoint of the run that is sound, into the items, and its folder to `path`; "" if the run has saved none.
+ * Damaged ones are named on stderr, by the first process, and passed over; if nothing else is left, CKPT names them, as beginning
+ * anew would throw the run away. One that the system does not let us read is an error, and so is one of another model, or (CONFIG)
+ * of a configuration that `now` cannot go on from. run_dir: of the first process. */
+MT_MUST_USE mt_status mt_ckpt_resume(const char *run_dir, const mt_config *now,
+                                     const struct mt_ckpt_items *items, const struct mt_job *job,
+                                     char path[MT_CKPT_PATH], struct mt_ckpt_loaded *out, mt_err *e);
+
 /* The configuration it was written under, its file checked against the manifest. */
 MT_MUST_USE mt_status mt_ckpt_config(const char *path, mt_config *cfg, mt_err *e);
+/* The run's metrics up to its step, checked likewise: malloc'ed, the caller's; NULL: it has none. */
+MT_MUST_USE mt_status mt_ckpt_metrics(const char *path, char **text, int64_t *bytes, mt_err *e);
 
 /* The steps of a run's checkpoint folders, complete or not, ascending: n of them, malloc'ed, the caller's. */
 MT_MUST_USE mt_status mt_ckpt_list(const char *run_dir, int64_t **step, int64_t *n, mt_err *e);

@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "ckpt/ckpt.h"
 #include "ckpt/file.h"
+#include "ckpt/restore.h"
 
 static mt_status verify_step(const char *path, int64_t step, mt_err *e)
 {
@@ -56,6 +56,58 @@ mt_status mt_ckpt_newest(const char *run_dir, char path[MT_CKPT_PATH], mt_err *e
     }
     free(step);
     return i < 0 && damaged.n ? refuse_damaged(&damaged, run_dir, e) : e->code;
+}
+
+/* The steps of the run on all processes, as the first one sees them; malloc'ed. */
+static mt_status share_steps(const char *run_dir, const struct mt_job *job, int64_t **step, int64_t *n, mt_err *e)
+{
+    *step = NULL;
+    *n = 0;
+    MT_TRY(mt_job_agree(job, job->me ? MT_OK : mt_ckpt_list(run_dir, step, n, e), e));
+    mt_job_broadcast(job, n, sizeof *n, 0);
+    if (job->me) *step = malloc((size_t)(*n + 1) * sizeof **step);
+    mt_status st = job->me && !*step ? mt_err_set(e, MT_IO, "no memory to list %" PRId64 " checkpoints", *n) : MT_OK;
+    st = mt_job_agree(job, st, e);
+    if (st == MT_OK) mt_job_broadcast(job, *step, *n * (int64_t)sizeof **step, 0);
+    return st;
+}
+
+/* Loads the newest that is sound; *i is its place, -1: none is. */
+static mt_status load_newest(const char *run_dir, const int64_t *step, int64_t *i, const mt_config *now,
+                             const struct mt_ckpt_items *items, const struct mt_job *job,
+                             struct damaged *damaged, struct mt_ckpt_loaded *out, mt_err *e)
+{
+    for (; *i >= 0; --*i) {
+        char folder[MT_CKPT_PATH];
+        mt_err why = {0};
+        mt_ckpt_folder(run_dir, step[*i], folder);
+        mt_status st = mt_ckpt_load_step(folder, step[*i], now, items, job, out, &why);
+        if (st == MT_OK || !out->damaged) {
+            if (st != MT_OK) *e = why;
+            return st;
+        }
+        if (mt_ckpt_was_complete(folder)) add_damaged(damaged, step[*i]);
+        if (job->me == 0) fprintf(stderr, "moetitan: passing over a checkpoint: %s\n", why.msg);
+    }
+    return MT_OK;
+}
+
+mt_status mt_ckpt_resume(const char *run_dir, const mt_config *now, const struct mt_ckpt_items *items,
+                         const struct mt_job *job, char path[MT_CKPT_PATH], struct mt_ckpt_loaded *out,
+                         mt_err *e)
+{
+    int64_t *step, n;
+    struct damaged damaged = {0};
+    path[0] = 0;
+    *out = (struct mt_ckpt_loaded){0};
+    mt_status st = share_steps(run_dir, job, &step, &n, e);
+    int64_t i = n - 1;
+    if (st == MT_OK) st = load_newest(run_dir, step, &i, now, items, job, &damaged, out, e);
+    if (st == MT_OK && i >= 0) mt_ckpt_folder(run_dir, step[i], path);
+    free(step);
+    MT_TRY(st);
+    /* The first process is asked: what others see of its folder may be late. */
+    return mt_job_agree(job, !job->me && i < 0 && damaged.n ? refuse_damaged(&damaged, run_dir, e) : MT_OK, e);
 }
 
 mt_status mt_ckpt_prune(const char *run_dir, int64_t keep, mt_err *e)

@@ -13,7 +13,8 @@ struct mt_manifest_file {
 };
 struct mt_manifest {
     struct mt_ckpt_meta meta;
-    int world;
+    int version; /* of the format: 1, or 2 */
+    int world;   /* ranks of the run that wrote it */
     int64_t n;
     struct mt_manifest_file *file; /* owned */
 };

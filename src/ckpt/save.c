@@ -89,7 +89,7 @@ static mt_status set_later_aside(const char *run_dir, int64_t than, mt_err *e)
 static mt_status save(const char *folder, const struct mt_ckpt_items *items, const struct mt_ckpt_meta *meta,
                       const mt_config *cfg, mt_err *e)
 {
-    struct mt_manifest m = {.meta = *meta, .world = 1};
+    struct mt_manifest m = {.meta = *meta, .version = 1, .world = 1};
     mt_status st = mt_make_folders(folder, e);
     if (st == MT_OK) st = write_files(folder, items, cfg, &m, e);
     if (st == MT_OK) st = mt_manifest_write(&m, folder, e);
