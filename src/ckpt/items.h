@@ -7,6 +7,7 @@
 struct mt_ckpt_piece {
     float *data;        /* in an arena; NULL: another process's (ckpt/share.h) */
     int64_t row0, rows; /* of the tensor */
+    int rank;           /* whose it is */
     bool copy;          /* another rank's piece has these rows too (a replica): read, not written */
     int owner;          /* process, where it is another's, */
     int64_t at;         /* and its place there */
@@ -15,6 +16,7 @@ struct mt_ckpt_item {
     char name[112];
     int64_t rows, cols; /* of the whole tensor; cols 0: a vector */
     bool moment;
+    int touch; /* what of a rank's state it is: a number below mt_touches (model/touch.h) */
     int64_t first,
         n; /* its pieces in mt_ckpt_items.piece; those that are no copies ascend and cover its rows */
 };

@@ -43,7 +43,7 @@ static mt_status text_of(const struct mt_manifest *m, char **text, size_t *bytes
     FILE *f = open_memstream(text, bytes);
     MT_REQUIRE(f, e, MT_IO, "no memory for a manifest of %" PRId64 " files", m->n);
     fprintf(f,
-            "{\"format\": \"moetitan checkpoint\", \"version\": 1, \"step\": %" PRId64
+            "{\"format\": \"moetitan checkpoint\", \"version\": 2, \"step\": %" PRId64
             ", \"tokens\": %" PRId64 ", \"world\": %d, \"files\": [",
             m->meta.step, m->meta.tokens, m->world);
     for (int64_t i = 0; i < m->n; i++)

@@ -163,6 +163,7 @@ mt_status mt_run_open(struct mt_run *r, mt_err *e)
     MT_TRY(mt_job_agree(r->job, r->job->me ? MT_OK : mt_folder_open(r->cfg, &r->lock, resume, e), e));
     mt_job_broadcast(r->job, resume, sizeof resume, 0);
     MT_TRY(open_items(r, e));
+    MT_TRY(mt_run_open_saves(r, e));
     mt_control_signals(&r->control);
     mt_control_agree(&r->control, r->job);
     if (r->control.x[MT_CONTROL_STOP])
@@ -183,6 +184,7 @@ void mt_run_close(struct mt_run *r)
 {
     mt_loader_close(r->loader);
     mt_metrics_close(&r->metrics);
+    mt_saver_close(r->saver);
     mt_ckpt_items_close(&r->items);
     mt_wire_trace_end(&r->s);
     mt_tracing_close(&r->tracing);
