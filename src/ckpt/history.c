@@ -27,12 +27,12 @@ static void add_damaged(struct damaged *d, int64_t step)
         d->used += (size_t)snprintf(d->names + d->used, room, "%sstep-%08" PRId64, d->used ? ", " : "", step);
 }
 
-static mt_status refuse_damaged(const struct damaged *d, const char *run_dir, mt_err *e)
+static mt_status refuse_damaged(const struct damaged *d, const char *run_dir, const char *advice, mt_err *e)
 {
     char more[40] = "";
     if (d->n > 8) snprintf(more, sizeof more, " and %" PRId64 " more", d->n - 8);
-    MT_FAIL(e, MT_CKPT, "no checkpoint is valid: %s%s of '%.500s/ckpt' %s damaged", d->names, more, run_dir,
-            d->n > 1 ? "are" : "is");
+    MT_FAIL(e, MT_CKPT, "no checkpoint is valid: %s%s of '%.500s/ckpt' %s damaged%s", d->names, more, run_dir,
+            d->n > 1 ? "are" : "is", advice);
 }
 
 mt_status mt_ckpt_newest(const char *run_dir, char path[MT_CKPT_PATH], mt_err *e)
@@ -55,7 +55,7 @@ mt_status mt_ckpt_newest(const char *run_dir, char path[MT_CKPT_PATH], mt_err *e
         fprintf(stderr, "moetitan: passing over a checkpoint: %s\n", why.msg);
     }
     free(step);
-    return i < 0 && damaged.n ? refuse_damaged(&damaged, run_dir, e) : e->code;
+    return i < 0 && damaged.n ? refuse_damaged(&damaged, run_dir, "", e) : e->code;
 }
 
 /* The steps of the run on all processes, as the first one sees them; malloc'ed. */
@@ -106,8 +106,11 @@ mt_status mt_ckpt_resume(const char *run_dir, const mt_config *now, const struct
     if (st == MT_OK && i >= 0) mt_ckpt_folder(run_dir, step[i], path);
     free(step);
     MT_TRY(st);
+    static const char advice[] = " (each is told above); put a copy back, or begin anew: with ckpt.resume: never, or "
+                                 "without these folders";
     /* The first process is asked: what others see of its folder may be late. */
-    return mt_job_agree(job, !job->me && i < 0 && damaged.n ? refuse_damaged(&damaged, run_dir, e) : MT_OK, e);
+    if (!job->me && i < 0 && damaged.n) st = refuse_damaged(&damaged, run_dir, advice, e);
+    return mt_job_agree(job, st, e);
 }
 
 mt_status mt_ckpt_prune(const char *run_dir, int64_t keep, mt_err *e)

@@ -43,9 +43,9 @@ static mt_status text_of(const struct mt_manifest *m, char **text, size_t *bytes
     FILE *f = open_memstream(text, bytes);
     MT_REQUIRE(f, e, MT_IO, "no memory for a manifest of %" PRId64 " files", m->n);
     fprintf(f,
-            "{\"format\": \"moetitan checkpoint\", \"version\": %d, \"step\": %" PRId64
+            "{\"format\": \"moetitan checkpoint\", \"version\": 2, \"step\": %" PRId64
             ", \"tokens\": %" PRId64 ", \"world\": %d, \"files\": [",
-            m->version, m->meta.step, m->meta.tokens, m->world);
+            m->meta.step, m->meta.tokens, m->world);
     for (int64_t i = 0; i < m->n; i++)
         fprintf(f, "%s\n  {\"name\": \"%s\", \"bytes\": %" PRId64 ", \"xxh3\": \"%016" PRIx64 "\"}",
                 i ? "," : "", m->file[i].name, m->file[i].bytes, m->file[i].xxh3);
@@ -169,17 +169,5 @@ mt_status mt_manifest_parse(struct mt_manifest *m, const char *name, const char 
     if (st == MT_OK) st = check_own_sum(o, name, text, bytes, e);
     cJSON_Delete(o);
     if (st != MT_OK) mt_manifest_release(m);
-    return st;
-}
-
-mt_status mt_manifest_read(struct mt_manifest *m, const char *folder, mt_err *e)
-{
-    char path[MT_CKPT_PATH + 32];
-    struct mt_in f;
-    *m = (struct mt_manifest){0};
-    snprintf(path, sizeof path, "%s/manifest.json", folder);
-    MT_TRY(mt_in_open(&f, path, e));
-    mt_status st = mt_manifest_parse(m, path, (const char *)f.data, f.bytes, e);
-    mt_in_close(&f);
     return st;
 }

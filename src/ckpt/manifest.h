@@ -24,9 +24,7 @@ MT_MUST_USE mt_status mt_manifest_add(struct mt_manifest *m, const char *name, i
 const struct mt_manifest_file *mt_manifest_find(const struct mt_manifest *m, const char *name);
 /* To FOLDER/manifest.json, through a temporary name; the folder is synced before and after. */
 MT_MUST_USE mt_status mt_manifest_write(const struct mt_manifest *m, const char *folder, mt_err *e);
-/* A failure leaves nothing to release. */
-MT_MUST_USE mt_status mt_manifest_read(struct mt_manifest *m, const char *folder, mt_err *e);
-/* The same for bytes in memory; name stands for them in messages. */
+/* Of bytes in memory; name stands for them in messages. A failure leaves nothing to release. */
 MT_MUST_USE mt_status mt_manifest_parse(struct mt_manifest *m, const char *name, const char *text,
                                         int64_t bytes, mt_err *e);
 void mt_manifest_release(struct mt_manifest *m);

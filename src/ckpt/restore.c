@@ -242,9 +242,8 @@ static mt_status own_needs(struct loading *l, mt_err *e)
     for (int64_t i = 0; i < x->n; i++) {
         if (l->weights_only && x->item[i].moment) continue;
         for (const struct mt_ckpt_piece *p = &x->piece[x->item[i].first], *end = p + x->item[i].n; p < end; p++)
-            if (p->data)
-                l->need[l->n_needs++] =
-                    (struct mt_deal_need){i, p->row0, p->rows, p->data, (int32_t)l->job->me};
+            l->need[l->n_needs++] =
+                (struct mt_deal_need){i, p->row0, p->rows, p->data, (int32_t)l->job->me};
     }
     return MT_OK;
 }

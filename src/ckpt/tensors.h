@@ -8,11 +8,6 @@
 #include "ckpt/file.h"
 #include "ckpt/items.h"
 
-/* Writes all items to a file and to `sums` the JSON text of their checksums (malloc'ed, the caller's). After
- * a failure there is neither. */
-MT_MUST_USE mt_status mt_tensors_write(const char *path, const struct mt_ckpt_items *items, int rank,
-                                       int world, int64_t *bytes, uint64_t *xxh3, char **sums, mt_err *e);
-
 struct mt_tensor_entry {
     const char *name;   /* in the header */
     int64_t begin, end; /* of its bytes, behind the header */

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include "base/features.h"
-#include "ckpt/share.h"
 #include "train/folder.h"
 #include "train/run.h"
 #include "train/say.h"
@@ -51,11 +50,7 @@ static mt_status resume_run(struct mt_run *r, char path[MT_CKPT_PATH], mt_err *e
     struct mt_ckpt_loaded x;
     path[0] = 0;
     if (c->ckpt_resume == MT_RESUME_NEVER) return MT_OK;
-    mt_status st = mt_ckpt_resume(c->run_dir, c, &r->items, r->job, path, &x, e);
-    if (st == MT_CKPT && x.damaged)
-        mt_err_while(e, "put a copy back, or begin anew, with ckpt.resume: never or without these folders (each is told "
-                        "above)");
-    MT_TRY(st);
+    MT_TRY(mt_ckpt_resume(c->run_dir, c, &r->items, r->job, path, &x, e));
     MT_REQUIRE(path[0] || c->ckpt_resume != MT_RESUME_REQUIRED, e, MT_CKPT,
                "ckpt.resume is 'required' and '%s/ckpt' holds no valid checkpoint; set ckpt.resume: auto to "
                "start anew",
@@ -73,12 +68,12 @@ static mt_status initial_state(struct mt_run *r, char resume[MT_CKPT_PATH], mt_e
     const mt_config *c = r->cfg;
     struct mt_ckpt_loaded x;
     MT_TRY(resume_run(r, resume, e));
-    if (resume[0]) return mt_session_run(&r->s, mt_pack_step, e);
-    MT_TRY(mt_session_run(&r->s, mt_fill_step, e));
+    if (resume[0]) return mt_job_agree(r->job, mt_session_run(&r->s, mt_pack_step, e), e);
+    MT_TRY(mt_job_agree(r->job, mt_session_run(&r->s, mt_fill_step, e), e));
     if (!c->init_from[0]) return MT_OK;
     MT_TRY(mt_ckpt_load(c->init_from, &r->items, r->job, true, &x, e));
     say_loaded(r, &x, c->init_from);
-    return mt_session_run(&r->s, mt_pack_step, e);
+    return mt_job_agree(r->job, mt_session_run(&r->s, mt_pack_step, e), e);
 }
 
 int64_t mt_run_rank_tokens(const struct mt_run *r)
@@ -109,8 +104,7 @@ static mt_status open_items(struct mt_run *r, mt_err *e)
         rank[i] = (struct mt_ckpt_rank){&r->s.rank[i].model, &r->s.rank[i].ctx};
     if (rank) st = mt_ckpt_items_open(&r->items, rank, r->s.n_local, e);
     free(rank);
-    st = mt_job_agree(r->job, st, e);
-    return st == MT_OK ? mt_ckpt_items_share(&r->items, r->job, e) : st;
+    return mt_job_agree(r->job, st, e);
 }
 
 /* Processes of two builds, or of two configurations, would not do the same. */
@@ -188,11 +182,12 @@ mt_status mt_run_open(struct mt_run *r, mt_err *e)
     MT_TRY(same_layout(r, e));
     MT_TRY(mt_job_agree(r->job, r->job->me ? MT_OK : mt_folder_open(r->cfg, &r->lock, e), e));
     MT_TRY(open_items(r, e));
+    MT_TRY(mt_run_open_saves(r, e));
     mt_control_signals(&r->control);
     mt_control_agree(&r->control, r->job);
     if (r->control.x[MT_CONTROL_STOP])
         MT_FAIL(e, MT_PREEMPTED, "stopped before the first step; what was saved before is as it was");
-    MT_TRY(mt_job_agree(r->job, initial_state(r, resume, e), e));
+    MT_TRY(initial_state(r, resume, e));
     MT_TRY(mt_job_agree(r->job, open_rest(r, &ahead, e), e));
     MT_TRY(mt_job_agree(r->job, r->cfg->run_memory ? mt_usage_report(&r->s, e) : MT_OK, e));
     if (r->job->me != 0) return MT_OK;
@@ -208,6 +203,7 @@ void mt_run_close(struct mt_run *r)
 {
     mt_loader_close(r->loader);
     mt_metrics_close(&r->metrics);
+    mt_saver_close(r->saver);
     mt_ckpt_items_close(&r->items);
     mt_wire_trace_end(&r->s);
     mt_tracing_close(&r->tracing);
