@@ -33,9 +33,13 @@ struct mt_ckpt_meta {
  * neither reading nor pruning takes them for the newest, and named on stderr. */
 MT_MUST_USE mt_status mt_ckpt_save(const char *run_dir, const struct mt_ckpt_items *items,
                                    const struct mt_ckpt_meta *meta, const mt_config *cfg, mt_err *e);
-/* Removes what is older than the newest `keep` (1 or more) complete checkpoints, and incomplete folders older
- * than the newest of them. */
-MT_MUST_USE mt_status mt_ckpt_prune(const char *run_dir, int64_t keep, mt_err *e);
+/* What stays: the newest `last` (1 or more) complete checkpoints, those of steps that `every` divides (0: none), and that of
+ * `step`. */
+struct mt_ckpt_keep {
+    int64_t last, every, step;
+};
+/* Removes what is older than the newest complete checkpoints that stay, and incomplete folders older than the newest of them. */
+MT_MUST_USE mt_status mt_ckpt_prune(const char *run_dir, const struct mt_ckpt_keep *keep, mt_err *e);
 
 /* The newest checkpoint of the run whose every file has the size and checksum of its manifest: its folder, or
  * "" if the run has saved none. Damaged ones are named on stderr and passed over; if nothing else is left, CKPT

@@ -113,11 +113,17 @@ mt_status mt_ckpt_resume(const char *run_dir, const mt_config *now, const struct
     return mt_job_agree(job, st, e);
 }
 
-mt_status mt_ckpt_prune(const char *run_dir, int64_t keep, mt_err *e)
+static bool stays(const struct mt_ckpt_keep *keep, int64_t step)
+{
+    return (keep->every && step % keep->every == 0) || step == keep->step;
+}
+
+mt_status mt_ckpt_prune(const char *run_dir, const struct mt_ckpt_keep *keep, mt_err *e)
 {
     int64_t *step, n, good = 0;
     mt_status st = MT_OK;
-    MT_REQUIRE(keep >= 1, e, MT_CONFIG, "%" PRId64 " checkpoints cannot be kept; keep 1 or more", keep);
+    MT_REQUIRE(keep->last >= 1, e, MT_CONFIG, "%" PRId64 " checkpoints cannot be kept; keep 1 or more",
+               keep->last);
     MT_TRY(mt_ckpt_list(run_dir, &step, &n, e));
     for (int64_t i = n - 1; i >= 0 && st == MT_OK; i--) {
         char folder[MT_CKPT_PATH];
@@ -126,9 +132,9 @@ mt_status mt_ckpt_prune(const char *run_dir, int64_t keep, mt_err *e)
         mt_err why = {0};
         mt_ckpt_folder(run_dir, step[i], folder);
         mt_status look = mt_ckpt_look(folder, &meta, &bytes, &why);
-        if (look == MT_OK && good < keep) good++;
+        if (look == MT_OK && good < keep->last) good++;
         /* Nothing before a complete one is kept: the newest folder may be one that is being written. */
-        else if (good > 0 && look != MT_IO)
+        else if (good > 0 && look != MT_IO && !(look == MT_OK && stays(keep, step[i])))
             st = mt_remove_folder(folder, "manifest.json", e);
     }
     free(step);

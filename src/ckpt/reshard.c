@@ -22,6 +22,10 @@ enum { CHUNK = 512 * MT_PART_ALIGN };
 struct start {
     int64_t piece, row;
 };
+/* Of a new file, and of what is written beside it. */
+struct sums {
+    uint64_t tensors, beside;
+};
 struct resharding {
     const struct mt_source *s;
     const char *to;
@@ -31,6 +35,7 @@ struct resharding {
     struct start *start;        /* [ranks] */
     int ranks;
     float nowhere; /* pieces of a save are in memory; these have this address, which is not looked at */
+    struct sums *sums;          /* [parts.n_files] */
     struct mt_manifest manifest;
     struct mt_ckpt_progress *progress;
     atomic_int next;
@@ -163,25 +168,25 @@ static mt_status write_tensors(struct resharding *x, struct sink *k, struct mt_s
     return mt_scan_finish(from, k->chunk, CHUNK, e);
 }
 
-static mt_status write_pair(struct resharding *x, struct sink *k, struct mt_scan *from,
-                            struct mt_part_file *f, mt_err *e)
+static void names_of(const struct mt_part_file *f, char tensors[64], char beside[64])
 {
-    char name[2][64], path[MT_SOURCE_FILE];
-    uint64_t sums;
-    snprintf(name[0], sizeof name[0], "rank-%05d.safetensors", f->rank);
-    snprintf(name[1], sizeof name[1], "rank-%05d.json", f->rank);
-    snprintf(k->path, sizeof k->path, "%s/%s", x->to, name[0]);
-    snprintf(path, sizeof path, "%s/%s", x->to, name[1]);
+    snprintf(tensors, 64, "rank-%05d.safetensors", f->rank);
+    snprintf(beside, 64, "rank-%05d.json", f->rank);
+}
+
+static mt_status write_pair(struct resharding *x, struct sink *k, struct mt_scan *from, int file, mt_err *e)
+{
+    struct mt_part_file *f = &x->parts.file[file];
+    char tensors[64], beside[64], path[MT_SOURCE_FILE];
+    names_of(f, tensors, beside);
+    snprintf(k->path, sizeof k->path, "%s/%s", x->to, tensors);
+    snprintf(path, sizeof path, "%s/%s", x->to, beside);
     MT_TRY(mt_direct_open(&k->fd, k->path, f->bytes, e));
     mt_status st = write_tensors(x, k, from, f, e);
     close(k->fd);
+    x->sums[file].tensors = mt_sum_value(k->whole);
     MT_TRY(st);
-    MT_TRY(mt_write_file(path, f->sums, f->sums_bytes, &sums, e));
-    pthread_mutex_lock(&x->lock);
-    st = mt_manifest_add(&x->manifest, name[0], f->bytes, mt_sum_value(k->whole), e);
-    if (st == MT_OK) st = mt_manifest_add(&x->manifest, name[1], f->sums_bytes, sums, e);
-    pthread_mutex_unlock(&x->lock);
-    return st;
+    return mt_write_file(path, f->sums, f->sums_bytes, &x->sums[file].beside, e);
 }
 
 /* ---- all files ---- */
@@ -197,7 +202,7 @@ static void *write_some(void *arg)
     mt_status st = mt_scan_open(&from, x->s, &x->list, &e);
     if (!k.chunk || !k.whole || !k.part) st = mt_err_set(&e, MT_IO, "no memory to write '%s'", x->to);
     for (int f; (f = atomic_fetch_add(&x->next, 1)) < x->parts.n_files;) {
-        if (st == MT_OK) st = write_pair(x, &k, &from, &x->parts.file[f], &e);
+        if (st == MT_OK) st = write_pair(x, &k, &from, f, &e);
         if (st == MT_OK) continue;
         atomic_store(&x->next, x->parts.n_files); /* the others need not go on */
         pthread_mutex_lock(&x->lock);
@@ -212,6 +217,18 @@ static void *write_some(void *arg)
     if (k.part) mt_sum_close(k.part);
     free(k.chunk);
     return NULL;
+}
+
+static mt_status add_pairs(struct resharding *x, mt_err *e)
+{
+    for (int i = 0; i < x->parts.n_files; i++) {
+        const struct mt_part_file *f = &x->parts.file[i];
+        char tensors[64], beside[64];
+        names_of(f, tensors, beside);
+        MT_TRY(mt_manifest_add(&x->manifest, tensors, f->bytes, x->sums[i].tensors, e));
+        MT_TRY(mt_manifest_add(&x->manifest, beside, f->sums_bytes, x->sums[i].beside, e));
+    }
+    return MT_OK;
 }
 
 static mt_status copy_others(struct resharding *x, mt_err *e)
@@ -236,10 +253,13 @@ static mt_status write_all(struct resharding *x, mt_err *e)
 {
     if (x->progress) atomic_store(&x->progress->total, x->parts.bytes);
     x->failed = x->parts.n_files;
+    x->sums = calloc((size_t)x->parts.n_files + 1, sizeof *x->sums);
+    MT_REQUIRE(x->sums, e, MT_IO, "no memory for the checksums of %d files", x->parts.n_files);
     pthread_mutex_init(&x->lock, NULL);
     mt_parallel(mt_parallel_threads(), write_some, x);
     pthread_mutex_destroy(&x->lock);
     MT_TRY(x->failed < x->parts.n_files ? e->code : MT_OK);
+    MT_TRY(add_pairs(x, e));
     MT_TRY(copy_others(x, e));
     return mt_manifest_write(&x->manifest, x->to, e);
 }
@@ -279,6 +299,7 @@ mt_status mt_ckpt_reshard(const char *from, const char *to, int ranks, struct mt
     mt_status st = reshard(&x, e);
     free(x.list.x);
     free(x.start);
+    free(x.sums);
     mt_parts_close(&x.parts);
     mt_ckpt_items_close(&x.items);
     mt_manifest_release(&x.manifest);

@@ -17,6 +17,7 @@ struct mt_saver {
     struct mt_writers *writers;
     struct mt_publishing what;
     char run_dir[MT_CKPT_PATH], *config;
+    struct mt_ckpt_keep keep;
     int64_t *file_bytes; /* [world] */
     int64_t bytes;       /* of all of them */
     enum phase phase;
@@ -48,6 +49,8 @@ static mt_status open_here(struct mt_saver *s, const struct mt_saver_options *o,
     struct mt_writers_options w = o->writers;
     snprintf(s->run_dir, sizeof s->run_dir, "%s", o->run_dir);
     w.timeout_s = o->timeout_s;
+    if (o->step_waits_s > 0 && (!(w.timeout_s > 0) || o->step_waits_s < w.timeout_s))
+        w.timeout_s = o->step_waits_s;
     if (s->job.me == 0) {
         w.prepare = room;
         w.arg = s;
@@ -114,16 +117,17 @@ static void set_off(struct mt_saver *s, mt_status st, const mt_err *e)
     if (st != MT_OK) fail(s, e);
 }
 
-void mt_saver_begin(struct mt_saver *s, const struct mt_ckpt_meta *meta, int64_t metrics_bytes)
+void mt_saver_begin(struct mt_saver *s, const struct mt_saver_begin *b)
 {
     char folder[MT_CKPT_PATH];
     mt_err e = {0};
     MT_ASSERT(s->phase == IDLE);
-    s->what.meta = *meta;
-    s->what.metrics_bytes = metrics_bytes;
+    s->what.meta = b->meta;
+    s->what.metrics_bytes = b->metrics_bytes;
+    s->keep = b->keep;
     s->begun = now();
-    s->report = (struct mt_saver_report){.bytes = s->bytes};
-    mt_saving_folder(s->run_dir, meta->step, folder);
+    s->report = (struct mt_saver_report){.bytes = s->bytes, .stalled_s = b->waited_s};
+    mt_saving_folder(s->run_dir, b->meta.step, folder);
     enter(s, WRITING);
     set_off(s, mt_writers_begin(s->writers, folder, &e), &e);
 }
@@ -131,7 +135,10 @@ void mt_saver_begin(struct mt_saver *s, const struct mt_ckpt_meta *meta, int64_t
 static mt_status publish(void *arg, mt_err *e)
 {
     const struct mt_saver *s = arg;
-    return mt_publish(&s->what, e);
+    mt_err later = {0};
+    MT_TRY(mt_publish(&s->what, e));
+    if (mt_ckpt_prune(s->run_dir, &s->keep, &later) != MT_OK) fprintf(stderr, "moetitan: %s\n", later.msg);
+    return MT_OK;
 }
 static mt_status clean(void *arg, mt_err *e)
 {
@@ -170,8 +177,10 @@ void mt_saver_tell(struct mt_saver *s, int64_t *busy, int64_t *failed)
 
 static enum mt_saver_event end(struct mt_saver *s, enum mt_saver_event event)
 {
+    struct mt_writers_report w = mt_writers_report(s->writers);
     s->report.seconds = now() - s->begun;
-    s->report.stalled = mt_writers_stalled(s->writers);
+    s->report.write_s = w.write_s;
+    s->report.stalled_s += w.stalled_s;
     s->phase = IDLE;
     return event;
 }

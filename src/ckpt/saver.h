@@ -17,7 +17,9 @@ struct mt_saver_options {
     const mt_config *cfg;
     const struct mt_job *job;
     struct mt_writers_options writers;
-    double timeout_s;    /* of each phase; 0: none */
+    double timeout_s; /* of each phase; 0: none */
+    double
+        step_waits_s; /* the longest that an optimizer step waits, where timeout_s is longer; 0: as long as that */
     const int64_t *when; /* see mt_parts_open */
 };
 /* All processes. The items' pieces must stay where they are. What saves left that did not end is removed. */
@@ -25,8 +27,14 @@ MT_MUST_USE mt_status mt_saver_open(struct mt_saver **s, const struct mt_saver_o
                                     const struct mt_ckpt_items *items, mt_err *e);
 void mt_saver_close(struct mt_saver *s);
 
-/* All processes, between two steps, with no save under way. metrics_bytes: of RUN/metrics.jsonl, to go into it. */
-void mt_saver_begin(struct mt_saver *s, const struct mt_ckpt_meta *meta, int64_t metrics_bytes);
+struct mt_saver_begin {
+    struct mt_ckpt_meta meta;
+    struct mt_ckpt_keep keep; /* of the older ones, when it is there */
+    int64_t metrics_bytes;    /* of RUN/metrics.jsonl, to go into it; 0: none. The first process's counts */
+    double waited_s;          /* what training has waited for it already */
+};
+/* All processes, between two steps, with no save under way. */
+void mt_saver_begin(struct mt_saver *s, const struct mt_saver_begin *b);
 bool mt_saver_under_way(const struct mt_saver *s);
 
 /* What this process brings to the agreement. A failure here is printed, once. */
@@ -40,10 +48,11 @@ void mt_saver_pause(struct mt_saver *s);
 /* See mt_writers_gate. */
 void mt_saver_gate(struct mt_saver *s, int rank, int64_t when);
 
-/* Of the last one: seconds from its begin to its end, seconds that optimizer steps here waited for it, bytes of all processes. */
+/* Of the last one, as this process saw it. */
 struct mt_saver_report {
-    double seconds, stalled;
-    int64_t bytes;
+    double seconds, write_s; /* from its begin to its end, and to the end of its own part */
+    double stalled_s;        /* that training waited for it: the most of one rank here */
+    int64_t bytes;           /* of all processes */
 };
 struct mt_saver_report mt_saver_report(const struct mt_saver *s);
 #endif

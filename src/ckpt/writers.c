@@ -64,7 +64,7 @@ struct mt_writers {
     int files_left;
     int64_t read_bytes;
     _Atomic int64_t progress; /* parts that have been read; INT64_MAX: the gate is open */
-    double *stalled;          /* by file */
+    double write_s, *stalled; /* seconds; by file */
     XXH3_state_t *whole, *part;
 };
 
@@ -282,10 +282,12 @@ static void finish(struct mt_writers *w, const struct chunk *x, const char *path
     if (gone(w, turn)) return;
     if (st == MT_OK && error)
         st = mt_err_set(&e, MT_IO, "cannot bring '%s' to the disk: %s", path, strerror(error));
-    if (st != MT_OK)
+    if (st != MT_OK) {
         end(w, MT_WRITTEN_FAILED, &e);
-    else if (!--w->files_left)
+    } else if (!--w->files_left) {
+        w->write_s = between(w->begun, now());
         end(w, MT_WRITTEN_DONE, NULL);
+    }
 }
 
 static void write_chunk(struct mt_writers *w, const char *buffer, const struct chunk *x)
@@ -387,6 +389,7 @@ static mt_status begin(struct mt_writers *w, const char *folder, mt_err *e)
     snprintf(w->folder, FOLDER, "%s", folder);
     w->begun = now();
     w->read_bytes = 0;
+    w->write_s = 0;
     w->files_left = w->parts->n_files;
     for (int i = 0; i < w->parts->n_files; i++) {
         w->left[i] = 1;
@@ -475,14 +478,14 @@ void mt_writers_gate(struct mt_writers *w, int rank, int64_t when)
     pthread_mutex_unlock(&w->lock);
 }
 
-double mt_writers_stalled(struct mt_writers *w)
+struct mt_writers_report mt_writers_report(struct mt_writers *w)
 {
-    double most = 0;
     pthread_mutex_lock(&w->lock);
+    struct mt_writers_report r = {.write_s = w->write_s};
     for (int i = 0; i < w->parts->n_files; i++)
-        if (w->stalled[i] > most) most = w->stalled[i];
+        if (w->stalled[i] > r.stalled_s) r.stalled_s = w->stalled[i];
     pthread_mutex_unlock(&w->lock);
-    return most;
+    return r;
 }
 
 /* ---- opening ---- */

@@ -45,6 +45,9 @@ void mt_writers_cancel(struct mt_writers *w, const char *why);
 /* Returns when what comes `when` in the update of a rank, and everything before it, has been read by the save under way, if there
  * is one. Any thread. */
 void mt_writers_gate(struct mt_writers *w, int rank, int64_t when);
-/* Seconds that callers of the gate waited since the last mt_writers_begin: the most of one rank. */
-double mt_writers_stalled(struct mt_writers *w);
+/* Since the last mt_writers_begin: what it took to write everything, and what callers of the gate waited, the most of one rank. */
+struct mt_writers_report {
+    double write_s, stalled_s;
+};
+struct mt_writers_report mt_writers_report(struct mt_writers *w);
 #endif

@@ -156,7 +156,7 @@ static mt_status prune(const struct request *q, mt_err *e)
     mt_status st = check_kept(q->arg[0], step, before, q->number, e);
     free(step);
     MT_TRY(st);
-    MT_TRY(mt_ckpt_prune(q->arg[0], q->number, e));
+    MT_TRY(mt_ckpt_prune(q->arg[0], &(struct mt_ckpt_keep){.last = q->number, .step = -1}, e));
     MT_TRY(mt_ckpt_list(q->arg[0], &step, &n, e));
     free(step);
     printf("%" PRId64 " removed, %" PRId64 " left\n", before - n, n);

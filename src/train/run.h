@@ -8,6 +8,11 @@
 #include "train/metrics.h"
 #include "train/tracing.h"
 
+/* What a rank's update asks before it overwrites something. */
+struct mt_run_gate {
+    const struct mt_run *run;
+    int rank;
+};
 struct mt_run {
     const mt_config *cfg;
     const struct mt_job *job;
@@ -16,16 +21,19 @@ struct mt_run {
     struct mt_tracing tracing;
     struct mt_ckpt_items items; /* what a checkpoint holds, of all ranks */
     struct mt_saver *saver;
+    struct mt_run_gate *gates; /* of the ranks here, before which their updates wait for it; owned */
+    int64_t *when;             /* by number of model/touch.h: place in the order of the update; owned */
     struct mt_control control;
     int64_t *routed; /* rows of every block's experts, for the metrics */
     int world;
     struct mt_ckpt_meta at; /* steps done, tokens seen */
     mt_loader *loader;
-    int32_t *staging; /* prefetched batches: [prefetch][ranks here][4][micro N] */
-    int64_t saved;    /* step of the newest checkpoint, -1: none */
-    int64_t saving;   /* of the last one that was begun */
-    int64_t stop;     /* end of this process by run.stop_after */
-    int lock;         /* the run's folder, locked against a second job; -1: not open */
+    int32_t *staging;  /* prefetched batches: [prefetch][ranks here][4][micro N] */
+    int64_t saved;     /* step of the newest checkpoint, -1: none */
+    int64_t saving;    /* of the last one that was begun, */
+    double save_begun; /* and when: mt_now; at first, when the run began */
+    int64_t stop;      /* end of this process by run.stop_after */
+    int lock;          /* the run's folder, locked against a second job; -1: not open */
 };
 
 /* Tokens of one rank in a step. */

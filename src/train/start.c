@@ -210,5 +210,7 @@ void mt_run_close(struct mt_run *r)
     mt_session_close(&r->s);
     free(r->staging);
     free(r->routed);
+    free(r->gates);
+    free(r->when);
     if (r->lock >= 0) close(r->lock);
 }

@@ -363,7 +363,8 @@ static int64_t count_steps(void)
 static void prune(int64_t keep)
 {
     mt_err e = {0};
-    if (!CHECK_INT(mt_ckpt_prune(run_folder(), keep, &e), MT_OK)) printf("    %s\n", e.msg);
+    if (!CHECK_INT(mt_ckpt_prune(run_folder(), &(struct mt_ckpt_keep){.last = keep, .step = -1}, &e), MT_OK))
+        printf("    %s\n", e.msg);
 }
 
 TEST(pruned_to_the_newest)
@@ -378,7 +379,8 @@ TEST(pruned_to_the_newest)
     prune(2);
     CHECK_INT(count_steps(), 2);
     CHECK(exists(path_of(400, "manifest.json")) && exists(path_of(500, "manifest.json")));
-    CHECK(failed_so(mt_ckpt_prune(run_folder(), 0, &e), &e, MT_CONFIG, "keep 1 or more"));
+    CHECK(failed_so(mt_ckpt_prune(run_folder(), &(struct mt_ckpt_keep){.last = 0, .step = -1}, &e), &e,
+                    MT_CONFIG, "keep 1 or more"));
     CHECK_INT(newest(), 500);
 }
 
@@ -599,7 +601,8 @@ TEST(paths_too_long)
     memset(run, 'x', sizeof run - 1);
     CHECK(failed_so(save_to(run, &w, 1, &e), &e, MT_CONFIG, "too long"));
     e = (mt_err){0};
-    CHECK(failed_so(mt_ckpt_prune(run, 1, &e), &e, MT_CONFIG, "too long"));
+    CHECK(failed_so(mt_ckpt_prune(run, &(struct mt_ckpt_keep){.last = 1, .step = -1}, &e), &e, MT_CONFIG,
+                    "too long"));
     e = (mt_err){0};
     CHECK(failed_so(mt_ckpt_newest(run, path, &e), &e, MT_CONFIG, "too long"));
     e = (mt_err){0};
@@ -621,7 +624,8 @@ TEST(links_are_not_followed)
     CHECK(!mkdir(target, 0755));
     write_bytes(file, "x", 1);
     CHECK(!symlink(target, path_of(1, NULL)));
-    CHECK(failed_so(mt_ckpt_prune(run_folder(), 1, &e), &e, MT_IO, "cannot open the folder"));
+    CHECK(failed_so(mt_ckpt_prune(run_folder(), &(struct mt_ckpt_keep){.last = 1, .step = -1}, &e), &e, MT_IO,
+                    "cannot open the folder"));
     CHECK(exists(file));
 }
 

@@ -126,7 +126,7 @@ TEST(the_manifest_goes_first)
     CHECK_INT(save(&w, 1, &e), MT_OK);
     CHECK_INT(save(&w, 2, &e), MT_OK);
     watch(-1, -1);
-    CHECK_INT(mt_ckpt_prune(run_folder(), 1, &e), MT_OK);
+    CHECK_INT(mt_ckpt_prune(run_folder(), &(struct mt_ckpt_keep){.last = 1, .step = -1}, &e), MT_OK);
     CHECK_INT(calls.n, 6);
     CHECK_STR(calls.line[0], "unlink manifest.json");
     CHECK(!strncmp(calls.line[1], "sync ", 5) && strstr(calls.line[1], "/ckpt/step-00000001"));
@@ -219,7 +219,7 @@ TEST(the_process_may_end_at_any_call)
         whole += complete;
         CHECK(same_world(&r, complete ? &new : &old));
         CHECK_INT(save(&old, step, &e), MT_OK); /* over whatever is left */
-        CHECK_INT(mt_ckpt_prune(run_folder(), 1, &e), MT_OK);
+        CHECK_INT(mt_ckpt_prune(run_folder(), &(struct mt_ckpt_keep){.last = 1, .step = -1}, &e), MT_OK);
         CHECK_INT(newest(&r), step);
         CHECK(same_world(&r, &old));
     }
