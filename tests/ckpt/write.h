@@ -22,7 +22,7 @@ static inline void begin_checkpoint(struct written *c, const char *run, int vers
     mt_err e = {0};
     *c = (struct written){.version = version, .world = world, .step = step};
     snprintf(c->folder, sizeof c->folder, "%.200s/ckpt/step-%08" PRId64, run, step);
-    if (mt_make_folders(c->folder, &e) != MT_OK) abort();
+    if (mt_remove_folder(c->folder, NULL, &e) != MT_OK || mt_make_folders(c->folder, &e) != MT_OK) abort();
 }
 
 static inline void print_shape(FILE *f, int64_t rows, int64_t cols)
