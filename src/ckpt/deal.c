@@ -151,11 +151,13 @@ static void deal_all(struct dealing *g, int64_t n_needs)
     int64_t from = 0;
     for (int64_t i = 0; i < g->d->n_pieces && g->ok; i++) {
         const struct mt_deal_piece *p = &g->d->piece[i];
-        while (from < n_needs && (g->need[from].item < p->item ||
-                                  (g->need[from].item == p->item && g->need[from].row0 + g->need[from].rows <= p->row0)))
+        while (from < n_needs &&
+               (g->need[from].item < p->item ||
+                (g->need[from].item == p->item && g->need[from].row0 + g->need[from].rows <= p->row0)))
             from++;
         g->n_overlap = 0;
-        for (int64_t k = from; k < n_needs && g->need[k].item == p->item && g->need[k].row0 < p->row0 + p->rows; k++) {
+        for (int64_t k = from;
+             k < n_needs && g->need[k].item == p->item && g->need[k].row0 < p->row0 + p->rows; k++) {
             int64_t row, rows = p->rows;
             if (!cut(&g->need[k], p->row0, &row, &rows)) continue;
             g->overlap[g->n_overlap++] = k;

@@ -9,7 +9,8 @@
 #include "ckpt/items.h"
 
 enum {
-    MT_DEAL_STAGED = 64 << 20, /* bytes that a process reads for others in one wave, unless one row has more */
+    MT_DEAL_STAGED =
+        64 << 20, /* bytes that a process reads for others in one wave, unless one row has more */
 };
 
 /* Rows [row0, row0 + rows) of an item, where the checkpoint has them. */
@@ -55,9 +56,10 @@ struct mt_deal {
     struct mt_deal_copy *copy; /* owned */
     int64_t n_copies, copy_room;
     struct mt_deal_moves send, arrive;
-    int32_t waves;            /* of the process that has most */
-    int64_t staging, message; /* bytes: of the staging buffer, of the largest message from or to this process */
-    int64_t read, passed;     /* bytes of this process */
+    int32_t waves; /* of the process that has most */
+    int64_t staging,
+        message;          /* bytes: of the staging buffer, of the largest message from or to this process */
+    int64_t read, passed; /* bytes of this process */
 };
 
 /* Takes the pieces, which cover each item that is needed, over; needs: of all processes, sorted here. IO: no memory. A failure

@@ -260,7 +260,7 @@ TEST(the_gate_waits_for_nothing_else)
 {
     static struct process p;
     mt_err e = {0};
-    /* head and the first two pieces of rank 0, which come to 64096 bytes, fit into the writers' four buffers; a piece more does not */
+    /* head and the first two pieces of rank 0, which come to 64096 bytes, fit into four buffers; a piece more does not */
     open_process(&p, (struct mt_writers_options){.threads = 4, .chunk = 16384, .timeout_s = 0.3});
     store.hang = 1;
     CHECK_INT(mt_writers_begin(p.w, folder(0), &e), MT_OK);
@@ -340,6 +340,19 @@ static void wait_for_hanging(int n)
     while (store.hanging < n) nap();
 }
 
+/* So many writers hang in a save, which is given up. */
+static void hang(struct process *p, int i, int hanging)
+{
+    mt_err e = {0};
+    CHECK_INT(mt_writers_begin(p->w, folder(i), &e), MT_OK);
+    wait_for_hanging(hanging);
+    CHECK_INT(mt_writers_wait(p->w, 0.01, &e), MT_WRITTEN_BUSY);
+    mt_writers_cancel(p->w, "it hangs");
+    CHECK_INT(mt_writers_look(p->w, &e), MT_WRITTEN_FAILED);
+    CHECK_STR(e.msg, "it hangs");
+    mt_writers_gate(p->w, 0, ITEMS); /* open */
+}
+
 /* Writers that hang stay where they are; what they write when they come back harms nothing. */
 TEST(a_store_that_hangs)
 {
@@ -347,24 +360,36 @@ TEST(a_store_that_hangs)
     mt_err e = {0};
     open_process(&p, (struct mt_writers_options){.threads = 2});
     store.hang = 1;
-    CHECK_INT(mt_writers_begin(p.w, folder(0), &e), MT_OK);
-    wait_for_hanging(1);
-    CHECK_INT(mt_writers_wait(p.w, 0.01, &e), MT_WRITTEN_BUSY);
-    wait_for_hanging(2);
-    mt_writers_cancel(p.w, "it hangs");
-    CHECK_INT(mt_writers_look(p.w, &e), MT_WRITTEN_FAILED);
-    CHECK_STR(e.msg, "it hangs");
-    mt_writers_gate(p.w, 0, ITEMS); /* open */
+    hang(&p, 0, 2);
+    CHECK_INT(store.hanging, 2);
+    hang(&p, 1, 3); /* the one in reserve, too */
     fill(&p, 7);
-    e = (mt_err){0};
     CHECK(failed_so(mt_writers_begin(p.w, folder(0), &e), &e, MT_IO,
                     "every writer still hangs in an earlier save"));
     CHECK_INT(mt_writers_call(p.w, count, &(int){0}, &e), MT_IO);
     store.hang = 0;
     while (store.hanging) nap();
-    e = (mt_err){0};
-    save(&p, 0, MT_WRITTEN_DONE, ""); /* the same files */
-    check_files(&p, 0, 7);
+    for (int i = 0; i < 2; i++) {
+        save(&p, i, MT_WRITTEN_DONE, ""); /* the same files */
+        check_files(&p, i, 7);
+    }
+    close_process(&p);
+}
+
+/* The store works again, but not for those who hang. */
+TEST(the_one_in_reserve)
+{
+    static struct process p;
+    open_process(&p, (struct mt_writers_options){.threads = 2});
+    store.most = 2;
+    store.hang = 1;
+    hang(&p, 0, 2);
+    for (int i = 0; i < 3; i++) {
+        fill(&p, (float)(8 + i));
+        save(&p, i, MT_WRITTEN_DONE, "");
+        check_files(&p, i, (float)(8 + i));
+    }
+    CHECK_INT(store.hanging, 2);
     close_process(&p);
 }
 
@@ -372,15 +397,11 @@ TEST(a_store_that_hangs)
 TEST(one_writer_hangs)
 {
     static struct process p;
-    mt_err e = {0};
     for (int i = 0; i < 8; i++) {
         open_process(&p, (struct mt_writers_options){.threads = 3, .chunk = 4096 << i});
         store.most = 1;
         store.hang = 1;
-        CHECK_INT(mt_writers_begin(p.w, folder(i), &e), MT_OK);
-        wait_for_hanging(1);
-        CHECK_INT(mt_writers_wait(p.w, 0.01, &e), MT_WRITTEN_BUSY);
-        mt_writers_cancel(p.w, "it hangs");
+        hang(&p, i, 1);
         fill(&p, 5);
         save(&p, i, MT_WRITTEN_DONE, "");
         check_files(&p, i, 5);
@@ -418,6 +439,7 @@ int main(void)
     RUN(errors_are_told_and_the_next_save_succeeds);
     RUN(a_function_is_called_once);
     RUN(a_store_that_hangs);
+    RUN(the_one_in_reserve);
     RUN(one_writer_hangs);
     RUN(closed_while_it_hangs);
     remove_temporary_folder();
