@@ -69,7 +69,8 @@ MT_MUST_USE mt_status mt_ckpt_verify_told(const char *path, struct mt_ckpt_meta 
  * of no use until another load succeeds. */
 struct mt_ckpt_loaded {
     struct mt_ckpt_meta meta;
-    int64_t needed, read, passed; /* bytes of tensors, of the job: needed by some rank, read from files, sent to others */
+    int64_t needed, read,
+        passed; /* bytes of tensors, of the job: needed by some rank, read from files, sent to others */
     double seconds;
     bool damaged; /* after CKPT: the checkpoint is not sound. Else it is of another model */
 };

@@ -130,7 +130,8 @@ static void deal_piece(struct dealing *g, int64_t index)
     int64_t *fill = passed ? &l->staged_fill : &l->alone_fill;
     int32_t *wave = passed ? &l->staged_wave : &l->alone_wave;
     for (int64_t row = p->row0, end = p->row0 + p->rows; row < end;) {
-        int64_t rows = rows_now(end - row, row_bytes, passed ? g->budget.staged : g->budget.alone, fill, wave);
+        int64_t rows =
+            rows_now(end - row, row_bytes, passed ? g->budget.staged : g->budget.alone, fill, wave);
         struct mt_deal_span s = {
             .piece = index, .row0 = row, .rows = rows, .staged = passed ? *fill : -1, .wave = *wave};
         deal_span(g, s, reader, row_bytes);
@@ -149,11 +150,13 @@ static void deal_all(struct dealing *g, int64_t n_needs)
     int64_t from = 0;
     for (int64_t i = 0; i < g->d->n_pieces && g->ok; i++) {
         const struct mt_deal_piece *p = &g->d->piece[i];
-        while (from < n_needs && (g->need[from].item < p->item ||
-                                  (g->need[from].item == p->item && g->need[from].row0 + g->need[from].rows <= p->row0)))
+        while (from < n_needs &&
+               (g->need[from].item < p->item ||
+                (g->need[from].item == p->item && g->need[from].row0 + g->need[from].rows <= p->row0)))
             from++;
         g->n_overlap = 0;
-        for (int64_t k = from; k < n_needs && g->need[k].item == p->item && g->need[k].row0 < p->row0 + p->rows; k++) {
+        for (int64_t k = from;
+             k < n_needs && g->need[k].item == p->item && g->need[k].row0 < p->row0 + p->rows; k++) {
             int64_t row, rows = p->rows;
             if (!cut(&g->need[k], p->row0, &row, &rows)) continue;
             g->overlap[g->n_overlap++] = k;

@@ -61,9 +61,10 @@ struct mt_deal {
     struct mt_deal_copy *copy; /* owned */
     int64_t n_copies, copy_room;
     struct mt_deal_moves send, arrive;
-    int32_t waves;            /* of the process that has most */
-    int64_t staging, message; /* bytes: of the staging buffer, of the largest message from or to this process */
-    int64_t read, passed;     /* bytes of this process */
+    int32_t waves; /* of the process that has most */
+    int64_t staging,
+        message;          /* bytes: of the staging buffer, of the largest message from or to this process */
+    int64_t read, passed; /* bytes of this process */
 };
 
 /* Takes the pieces, which cover each item that is needed, over; needs: of all processes, sorted here. IO: no memory. A failure

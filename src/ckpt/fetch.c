@@ -111,13 +111,12 @@ static mt_status read_span(struct reader *r, mt_err *e)
 static void *read_some(void *arg)
 {
     struct fetch *f = arg;
-    struct reader r = {
-        .f = f, .sum = mt_sum_open(), .buffer = malloc(MT_READ_CHUNK), .fd = -1, .file = -1};
+    struct reader r = {.f = f, .sum = mt_sum_open(), .buffer = malloc(MT_READ_CHUNK), .fd = -1, .file = -1};
     for (int64_t i; (i = atomic_fetch_add(&f->next, 1)) < f->end;) {
         mt_err e = {0};
         r.span = &f->d->span[i];
-        mt_status st =
-            r.sum && r.buffer ? read_span(&r, &e) : mt_err_set(&e, MT_IO, "no memory to read '%s'", f->s->path);
+        mt_status st = r.sum && r.buffer ? read_span(&r, &e)
+                                         : mt_err_set(&e, MT_IO, "no memory to read '%s'", f->s->path);
         if (st == MT_OK) continue;
         pthread_mutex_lock(&f->lock);
         if (i < f->failed) {
@@ -134,7 +133,8 @@ static void *read_some(void *arg)
 
 /* ---- passing on ---- */
 /* The moves of a wave to or from one process, [*first, *end); returns their bytes. */
-static int64_t message_of(const struct mt_deal_moves *m, int32_t wave, int process, int64_t *first, int64_t *end)
+static int64_t message_of(const struct mt_deal_moves *m, int32_t wave, int process, int64_t *first,
+                          int64_t *end)
 {
     int64_t low = 0, high = m->n, bytes = 0;
     while (low < high) {

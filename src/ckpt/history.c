@@ -59,14 +59,16 @@ mt_status mt_ckpt_newest(const char *run_dir, char path[MT_CKPT_PATH], mt_err *e
 }
 
 /* The steps of the run on all processes, as the first one sees them; malloc'ed. */
-static mt_status share_steps(const char *run_dir, const struct mt_job *job, int64_t **step, int64_t *n, mt_err *e)
+static mt_status share_steps(const char *run_dir, const struct mt_job *job, int64_t **step, int64_t *n,
+                             mt_err *e)
 {
     *step = NULL;
     *n = 0;
     MT_TRY(mt_job_agree(job, job->me ? MT_OK : mt_ckpt_list(run_dir, step, n, e), e));
     mt_job_broadcast(job, n, sizeof *n, 0);
     if (job->me) *step = malloc((size_t)(*n + 1) * sizeof **step);
-    mt_status st = job->me && !*step ? mt_err_set(e, MT_IO, "no memory to list %" PRId64 " checkpoints", *n) : MT_OK;
+    mt_status st = job->me && !*step ? mt_err_set(e, MT_IO, "no memory to list %" PRId64 " checkpoints", *n)
+                                     : MT_OK;
     st = mt_job_agree(job, st, e);
     if (st == MT_OK) mt_job_broadcast(job, *step, *n * (int64_t)sizeof **step, 0);
     return st;
@@ -107,8 +109,9 @@ mt_status mt_ckpt_resume(const char *run_dir, const mt_config *now, const struct
     if (st == MT_OK && i >= 0) mt_ckpt_folder(run_dir, step[i], path);
     free(step);
     MT_TRY(st);
-    static const char advice[] = " (each is told above); put a copy back, or begin anew: with ckpt.resume: never, or "
-                                 "without these folders";
+    static const char advice[] =
+        " (each is told above); put a copy back, or begin anew: with ckpt.resume: never, or "
+        "without these folders";
     /* The first process is asked: what others see of its folder may be late. */
     if (!job->me && i < 0 && damaged.n) st = refuse_damaged(&damaged, run_dir, advice, e);
     return mt_job_agree(job, st, e);

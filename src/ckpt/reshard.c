@@ -34,8 +34,8 @@ struct resharding {
     struct mt_parts parts;      /* of them */
     struct start *start;        /* [ranks] */
     int ranks;
-    float nowhere; /* pieces of a save are in memory; these have this address, which is not looked at */
-    struct sums *sums;          /* [parts.n_files] */
+    float nowhere;     /* pieces of a save are in memory; these have this address, which is not looked at */
+    struct sums *sums; /* [parts.n_files] */
     struct mt_manifest manifest;
     struct mt_ckpt_progress *progress;
     atomic_int next;
@@ -128,7 +128,8 @@ static mt_status put_head(struct sink *k, const struct mt_part_file *f, mt_err *
     return MT_OK;
 }
 
-static mt_status put_part(struct resharding *x, struct sink *k, struct mt_scan *from, int64_t bytes, mt_err *e)
+static mt_status put_part(struct resharding *x, struct sink *k, struct mt_scan *from, int64_t bytes,
+                          mt_err *e)
 {
     mt_sum_reset(k->part);
     while (bytes > 0) {
@@ -284,11 +285,12 @@ static mt_status reshard(struct resharding *x, mt_err *e)
     return st;
 }
 
-mt_status mt_ckpt_reshard(const char *from, const char *to, int ranks, struct mt_ckpt_progress *progress, mt_err *e)
+mt_status mt_ckpt_reshard(const char *from, const char *to, int ranks, struct mt_ckpt_progress *progress,
+                          mt_err *e)
 {
     struct mt_source s;
-    MT_REQUIRE(ranks >= 1 && ranks <= MT_RESHARD_MOST, e, MT_CONFIG, "%d ranks: at most %d, at least 1", ranks,
-               MT_RESHARD_MOST);
+    MT_REQUIRE(ranks >= 1 && ranks <= MT_RESHARD_MOST, e, MT_CONFIG, "%d ranks: at most %d, at least 1",
+               ranks, MT_RESHARD_MOST);
     MT_TRY(mt_source_open(&s, from, e));
     struct resharding x = {.s = &s,
                            .to = to,

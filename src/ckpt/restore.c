@@ -14,7 +14,7 @@ struct loading {
     const struct mt_job *job;
     bool weights_only;
     struct mt_source s;
-    struct mt_stored_list list; /* of the files that this process looks into */
+    struct mt_stored_list list;  /* of the files that this process looks into */
     struct mt_deal_piece *piece; /* of all, by item and row */
     int64_t n_pieces;
     struct mt_deal_need *need; /* of all processes */
@@ -138,7 +138,8 @@ static mt_status match(struct loading *l, const int64_t *sorted, mt_err *surplus
 }
 
 /* Every process's n records of `size` bytes, one process's behind the other's, to all: in place of this process's own. */
-static mt_status share(const struct mt_job *job, void **array, int64_t *n, size_t size, int64_t *counts, mt_err *e)
+static mt_status share(const struct mt_job *job, void **array, int64_t *n, size_t size, int64_t *counts,
+                       mt_err *e)
 {
     int64_t total = 0, at = 0;
     for (int p = 0; p < job->n; p++) {
@@ -147,7 +148,8 @@ static mt_status share(const struct mt_job *job, void **array, int64_t *n, size_
         total += counts[p];
     }
     char *all = malloc((size_t)(total + 1) * size);
-    mt_status st = all ? MT_OK : mt_err_set(e, MT_IO, "no memory to list %" PRId64 " pieces of tensors", total);
+    mt_status st = all ? MT_OK
+                       : mt_err_set(e, MT_IO, "no memory to list %" PRId64 " pieces of tensors", total);
     st = mt_job_agree(job, st, e);
     for (int p = 0; p < job->n && st == MT_OK; p++) {
         if (p == job->me && counts[p]) memcpy(all + (size_t)at * size, *array, (size_t)counts[p] * size);
@@ -203,9 +205,8 @@ static mt_status fit(struct loading *l, mt_err *e)
 {
     int64_t *sorted = malloc((size_t)(l->items->n + 1) * sizeof *sorted),
             *counts = calloc((size_t)l->job->n, sizeof *counts);
-    mt_status st = sorted && counts
-                       ? MT_OK
-                       : mt_err_set(e, MT_IO, "no memory to list %" PRId64 " tensors", l->items->n);
+    mt_status st =
+        sorted && counts ? MT_OK : mt_err_set(e, MT_IO, "no memory to list %" PRId64 " tensors", l->items->n);
     st = mt_job_agree(l->job, st, e);
     for (int64_t i = 0; i < l->items->n && st == MT_OK; i++) sorted[i] = i;
     if (st == MT_OK && l->items->n)
@@ -240,9 +241,9 @@ static mt_status own_needs(struct loading *l, mt_err *e)
     MT_REQUIRE(l->need, e, MT_IO, "no memory to list %" PRId64 " pieces of tensors", x->n_pieces);
     for (int64_t i = 0; i < x->n; i++) {
         if (l->weights_only && x->item[i].moment) continue;
-        for (const struct mt_ckpt_piece *p = &x->piece[x->item[i].first], *end = p + x->item[i].n; p < end; p++)
-            l->need[l->n_needs++] =
-                (struct mt_deal_need){i, p->row0, p->rows, p->data, (int32_t)l->job->me};
+        for (const struct mt_ckpt_piece *p = &x->piece[x->item[i].first], *end = p + x->item[i].n; p < end;
+             p++)
+            l->need[l->n_needs++] = (struct mt_deal_need){i, p->row0, p->rows, p->data, (int32_t)l->job->me};
     }
     return MT_OK;
 }
@@ -257,8 +258,7 @@ static mt_status deal_out(struct loading *l, struct mt_deal_budget budget, mt_er
     l->need = need;
     free(counts);
     MT_TRY(st);
-    st = mt_deal_make(&l->deal, l->items, l->job, l->piece, l->n_pieces, l->need, l->n_needs, budget,
-                      e);
+    st = mt_deal_make(&l->deal, l->items, l->job, l->piece, l->n_pieces, l->need, l->n_needs, budget, e);
     l->piece = NULL;
     return mt_job_agree(l->job, st, e);
 }
@@ -295,7 +295,8 @@ static mt_status check_config(const struct loading *l, const struct mt_ckpt_dema
     return mt_config_resume_check(&old, want->now, e);
 }
 
-static mt_status load(struct loading *l, const char *path, const struct mt_ckpt_demand *want, bool *damaged, mt_err *e)
+static mt_status load(struct loading *l, const char *path, const struct mt_ckpt_demand *want, bool *damaged,
+                      mt_err *e)
 {
     *damaged = true;
     MT_TRY(open_all(l, path, e));
@@ -309,8 +310,9 @@ static mt_status load(struct loading *l, const char *path, const struct mt_ckpt_
     return mt_fetch(&l->s, l->items, &l->deal, l->job, e);
 }
 
-mt_status mt_ckpt_load_as(const char *path, const struct mt_ckpt_demand *want, const struct mt_ckpt_items *items,
-                          const struct mt_job *job, struct mt_ckpt_loaded *out, mt_err *e)
+mt_status mt_ckpt_load_as(const char *path, const struct mt_ckpt_demand *want,
+                          const struct mt_ckpt_items *items, const struct mt_job *job,
+                          struct mt_ckpt_loaded *out, mt_err *e)
 {
     struct loading l = {.items = items, .job = job, .weights_only = want->weights_only};
     double begun = now();

@@ -6,7 +6,7 @@
 #include "ckpt/sum.h"
 
 mt_status mt_scan_open(struct mt_scan *r, const struct mt_source *s, const struct mt_stored_list *list,
-                         mt_err *e)
+                       mt_err *e)
 {
     *r = (struct mt_scan){.s = s, .list = list, .sum = mt_sum_open(), .fd = -1, .file = -1};
     MT_REQUIRE(r->sum, e, MT_IO, "no memory to read '%s'", s->path);

@@ -4,7 +4,7 @@
 #include "ckpt/source.h"
 
 struct mt_scan {
-    const struct mt_source *s;          /* borrowed, as is the list of mt_source_list_all */
+    const struct mt_source *s; /* borrowed, as is the list of mt_source_list_all */
     const struct mt_stored_list *list;
     struct mt_sum *sum; /* owned */
     int fd, file;       /* open; -1 */
@@ -14,7 +14,7 @@ struct mt_scan {
 };
 /* At the first piece. IO: no memory. mt_scan_close is due even so. */
 MT_MUST_USE mt_status mt_scan_open(struct mt_scan *r, const struct mt_source *s,
-                                     const struct mt_stored_list *list, mt_err *e);
+                                   const struct mt_stored_list *list, mt_err *e);
 void mt_scan_close(struct mt_scan *r);
 /* Goes on at a row of a piece, counted within it. */
 void mt_scan_seek(struct mt_scan *r, int64_t piece, int64_t row);

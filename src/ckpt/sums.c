@@ -90,8 +90,8 @@ static mt_status read_tensors(struct mt_sums *s, const char *name, mt_err *e)
 mt_status mt_sums_parse(struct mt_sums *s, const char *name, const void *text, int64_t bytes, mt_err *e)
 {
     *s = (struct mt_sums){.json = mt_json_object(text, bytes)};
-    mt_status st =
-        s->json ? read_file(s, name, e) : mt_err_set(e, MT_CKPT, "'%s' is not a JSON object", name);
+    mt_status st = s->json ? read_file(s, name, e)
+                           : mt_err_set(e, MT_CKPT, "'%s' is not a JSON object", name);
     if (st == MT_OK) st = read_tensors(s, name, e);
     if (st != MT_OK) mt_sums_release(s);
     return st;

@@ -9,8 +9,8 @@
 enum { MT_TENSOR_NAME = 112 }; /* bytes of a tensor's name, with its end */
 
 struct mt_sums_entry {
-    const char *key; /* NAME, or NAME@ROW */
-    bool whole;      /* version 1: all of a tensor, whose shape is in the header alone */
+    const char *key;         /* NAME, or NAME@ROW */
+    bool whole;              /* version 1: all of a tensor, whose shape is in the header alone */
     int64_t rows, cols, row; /* of the whole tensor, cols 0: a vector; the first row that is here */
     uint64_t xxh3;
 };

@@ -174,7 +174,7 @@ const struct mt_tensor_entry *mt_tensors_find(const struct mt_tensors *t, const 
 
 bool mt_tensors_told(const struct mt_tensors *t, const char *key, const char *value)
 {
-    const cJSON *j = cJSON_GetObjectItemCaseSensitive(
-        cJSON_GetObjectItemCaseSensitive(t->header, "__metadata__"), key);
+    const cJSON *j =
+        cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(t->header, "__metadata__"), key);
     return cJSON_IsString(j) && !strcmp(j->valuestring, value);
 }

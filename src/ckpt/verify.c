@@ -139,7 +139,8 @@ static mt_status verify(const struct mt_source *s, struct mt_ckpt_progress *prog
     MT_TRY(verify_others(s, e));
     MT_TRY(mt_source_list_all(s, &list, e));
     for (int64_t i = 0; i < s->manifest.n && progress; i++)
-        if (strstr(s->manifest.file[i].name, ".safetensors")) atomic_fetch_add(&progress->total, s->manifest.file[i].bytes);
+        if (strstr(s->manifest.file[i].name, ".safetensors"))
+            atomic_fetch_add(&progress->total, s->manifest.file[i].bytes);
     mt_status st = verify_tensors(s, &list, progress, e);
     free(list.x);
     return st;

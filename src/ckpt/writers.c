@@ -25,7 +25,8 @@ struct writer {
     struct mt_writers *w;
     pthread_t id;
     char *buffer;
-    bool busy; /* at work, perhaps in a call that hangs */
+    bool busy;    /* at work, perhaps in a call that hangs, */
+    int64_t turn; /* on this */
 };
 /* Where reading has come to. Only the writer that holds `reading` moves it, without the lock. */
 struct cursor {
@@ -46,6 +47,7 @@ struct mt_writers {
     pthread_mutex_t lock;
     pthread_cond_t change;
     struct writer *writer;
+    int n, started;        /* of them */
     struct handle *handle; /* one for each writer, and one */
     bool stop;
     /* What is under way; no writer of an older `turn` touches any of it. */
@@ -330,12 +332,21 @@ static void call(struct mt_writers *w)
     if (!gone(w, turn)) end(w, st == MT_OK ? MT_WRITTEN_DONE : MT_WRITTEN_FAILED, &e);
 }
 
-/* Does something that there is to do; false: there is nothing. */
+/* Those that hang in what was given up do not count. */
+static bool enough_at_work(const struct mt_writers *w)
+{
+    int n = 0;
+    for (int i = 0; i < w->n; i++) n += w->writer[i].busy && w->writer[i].turn == w->turn;
+    return n >= (w->o.threads ? w->o.threads : 1);
+}
+
+/* Does something that there is to do; false: there is nothing, or others are at it. */
 static bool work(struct mt_writers *w, struct writer *x)
 {
     struct chunk chunk;
-    if (!has_chunk(w) && !has_call(w)) return false;
+    if ((!has_chunk(w) && !has_call(w)) || enough_at_work(w)) return false;
     x->busy = true;
+    x->turn = w->turn;
     if (has_call(w))
         call(w);
     else if (read_chunk(w, x->buffer, &chunk))
@@ -359,7 +370,7 @@ static void *writer_main(void *arg)
 /* ---- what the run does ---- */
 static bool one_is_free(const struct mt_writers *w)
 {
-    for (int i = 0; i < (w->o.threads ? w->o.threads : 1); i++)
+    for (int i = 0; i < w->n; i++)
         if (!w->writer[i].busy) return true;
     return false;
 }
@@ -507,21 +518,21 @@ static mt_status start_threads(struct mt_writers *w, mt_err *e)
     pthread_attr_t attr;
     pthread_attr_init(&attr);
     pthread_attr_setstacksize(&attr, STACK_BYTES);
-    int error = 0, want = w->o.threads;
-    for (w->o.threads = 0; w->o.threads < want && !error;) {
-        struct writer *x = &w->writer[w->o.threads];
+    int error = 0;
+    while (w->started < (w->o.threads ? w->n : 0) && !error) {
+        struct writer *x = &w->writer[w->started];
         error = pthread_create(&x->id, &attr, writer_main, x);
-        if (!error) w->o.threads++;
+        w->started += !error;
     }
     pthread_attr_destroy(&attr);
-    MT_REQUIRE(!error, e, MT_IO, "cannot start %d threads that write checkpoints (ckpt.writers): %s", want,
+    MT_REQUIRE(!error, e, MT_IO, "cannot start %d threads that write checkpoints (ckpt.writers): %s", w->n,
                strerror(error));
     return MT_OK;
 }
 
 static mt_status make(struct mt_writers *w, mt_err *e)
 {
-    int n = w->o.threads ? w->o.threads : 1;
+    int n = w->n = w->o.threads + 1;
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -567,11 +578,11 @@ bool mt_writers_close(struct mt_writers *w)
     w->stop = true;
     pthread_cond_broadcast(&w->change);
     struct timespec soon = later(now(), 2);
-    for (int i = 0; i < w->o.threads; i++)
+    for (int i = 0; i < w->started; i++)
         while (w->writer[i].busy && wait_until(w, soon)) continue;
-    for (int i = 0; i < w->o.threads; i++) hangs |= w->writer[i].busy;
+    for (int i = 0; i < w->started; i++) hangs |= w->writer[i].busy;
     pthread_mutex_unlock(&w->lock);
-    for (int i = 0; i < w->o.threads; i++) {
+    for (int i = 0; i < w->started; i++) {
         if (hangs)
             pthread_detach(w->writer[i].id);
         else

@@ -4,17 +4,17 @@
  * past the system's cache while another takes the next. The optimizer may overwrite a part once its bytes are in a buffer:
  * mt_writers_gate waits for that and nothing else.
  *
- * A store that hangs keeps a writer in one of its calls. Such a save is cancelled; the writer stays there, with its buffer, and
- * takes part again when the call has ended. */
+ * A store that hangs keeps writers in its calls. Such a save is cancelled; a writer stays there, with its buffer, and takes part
+ * again when the call has ended. One more than work at a time are there, so that the next save can be tried. */
 #ifndef MT_CKPT_WRITERS_H
 #define MT_CKPT_WRITERS_H
 #include "ckpt/parts.h"
 
 struct mt_writers;
 struct mt_writers_options {
-    int threads;      /* 0: the caller of mt_writers_wait does the work */
+    int threads; /* at work at a time, and one in reserve, for when they hang; 0: the caller of mt_writers_wait does the work */
     int64_t chunk;    /* bytes of a buffer, a multiple of MT_PART_ALIGN */
-    char *buffer;     /* as many as threads, one at least, at a multiple of MT_PART_ALIGN; borrowed */
+    char *buffer;     /* threads + 1 of them, at a multiple of MT_PART_ALIGN; borrowed */
     int64_t rate;     /* bytes a second, at most; 0: no bound */
     double timeout_s; /* mt_writers_gate cancels a save that takes longer; 0: never */
     mt_status (*prepare)(void *arg,

@@ -201,7 +201,8 @@ static mt_status open_model(struct mt_session *s, int rank, struct mt_ledger *g,
     if (s->inference) return MT_OK;
     MT_TRY(mt_optim_init(&r->optim, &r->model, s->cfg, g, e));
     s->save_row = mt_row_add(g, MT_HOST_ARENA, MT_ROW_SAVE,
-                             s->cfg->ckpt_writers * s->cfg->ckpt_buffer + MT_PART_ALIGN, "ckpt.buffers");
+                             (s->cfg->ckpt_writers + 1) * s->cfg->ckpt_buffer + MT_PART_ALIGN,
+                             "ckpt.buffers");
     return MT_OK;
 }
 

@@ -38,8 +38,8 @@ static mt_data_options data_options(const mt_config *c, const struct mt_job *job
 static void say_loaded(const struct mt_run *r, const struct mt_ckpt_loaded *x, const char *path)
 {
     if (r->job->me) return;
-    mt_say("loaded    %s: %.1f MiB in %.2f s, %.0f MiB/s; read %.3f of what is needed, passed on %.3f\n", path,
-           (double)x->read / (1 << 20), x->seconds, (double)x->read / x->seconds / (1 << 20),
+    mt_say("loaded    %s: %.1f MiB in %.2f s, %.0f MiB/s; read %.3f of what is needed, passed on %.3f\n",
+           path, (double)x->read / (1 << 20), x->seconds, (double)x->read / x->seconds / (1 << 20),
            (double)x->read / (double)x->needed, (double)x->passed / (double)x->needed);
 }
 

@@ -54,7 +54,8 @@ static bool passed_over(struct pair *p, const char *one, const char *two)
     struct quiet q;
     mt_err e;
     int64_t step = resume(p, &q, &e);
-    if (step == OLDER && strstr(q.said, "passing over a checkpoint") && strstr(q.said, one) && strstr(q.said, two))
+    if (step == OLDER && strstr(q.said, "passing over a checkpoint") && strstr(q.said, one) &&
+        strstr(q.said, two))
         return true;
     printf("    step %" PRId64 ", said \"%s\" %s; wanted \"%s\" and \"%s\"\n", step, q.said, e.msg, one, two);
     return false;
@@ -223,7 +224,8 @@ TEST(missing_and_swapped_files)
     for (int kind = 0; kind < 2; kind++) { /* one rank's for another's */
         static const char *const two[2][2] = {{"rank-00000.safetensors", "rank-00003.safetensors"},
                                               {"rank-00000.json", "rank-00003.json"}};
-        CHECK(read_bytes(&b, path_in(NEWER, two[kind][0])) && read_bytes(&other, path_in(NEWER, two[kind][1])));
+        CHECK(read_bytes(&b, path_in(NEWER, two[kind][0])) &&
+              read_bytes(&other, path_in(NEWER, two[kind][1])));
         write_bytes(path_in(NEWER, two[kind][0]), other.at, other.n);
         write_bytes(path_in(NEWER, two[kind][1]), b.at, b.n);
         CHECK(passed_over(&p, two[kind][0], ""));
@@ -265,7 +267,8 @@ TEST(nothing_but_damaged_ones)
     CHECK_INT(resume(&p, &q, &e), -1);
     CHECK(failed_so(e.code, &e, MT_CKPT, "no checkpoint is valid: step-00000002, step-00000001 of"));
     CHECK(strstr(e.msg, "ckpt.resume: never"));
-    CHECK(strstr(q.said, "rank-00001.safetensors': tensor '") && strstr(q.said, "rank-00003.json' is damaged"));
+    CHECK(strstr(q.said, "rank-00001.safetensors': tensor '") &&
+          strstr(q.said, "rank-00003.json' is damaged"));
     unlink(path_in(OLDER, "manifest.json"));
     unlink(path_in(NEWER, "manifest.json"));
     CHECK_INT(resume(&p, &q, &e), -1);

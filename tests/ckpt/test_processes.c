@@ -250,7 +250,8 @@ TEST(damage_is_heard_by_all)
             CHECK(strstr(h[i].path, "/step-00000001"));
             CHECK(holds(&h[i], &older, true));
         }
-        if (!CHECK(strstr(q.said, name[what]) && strstr(q.said, "passing over"))) printf("    said %s\n", q.said);
+        if (!CHECK(strstr(q.said, name[what]) && strstr(q.said, "passing over")))
+            printf("    said %s\n", q.said);
         const char *again = strstr(q.said, "passing over");
         CHECK(again && !strstr(again + 1, "passing over")); /* told once */
         flip_at(b.folder, name[what], 30);
@@ -263,7 +264,8 @@ TEST(damage_is_heard_by_all)
     hub_run(5, load_one, &l);
     quiet_end(&q);
     for (int i = 0; i < 5; i++)
-        CHECK(failed_so(h[i].st, &h[i].e, MT_CKPT, "no checkpoint is valid: step-00000002, step-00000001 of"));
+        CHECK(
+            failed_so(h[i].st, &h[i].e, MT_CKPT, "no checkpoint is valid: step-00000002, step-00000001 of"));
 }
 
 /* One process's model has a tensor that the checkpoint lacks: nothing is passed over, nothing changes. */
@@ -284,8 +286,9 @@ TEST(another_model)
     for (int i = 0; i < 3; i++) {
         static struct world before;
         make_world(&before, 99);
-        CHECK(failed_so(h[i].st, &h[i].e, MT_CKPT,
-                        "step-00000002' has no tensor 'layers.0.other.weight', which this configuration needs"));
+        CHECK(failed_so(
+            h[i].st, &h[i].e, MT_CKPT,
+            "step-00000002' has no tensor 'layers.0.other.weight', which this configuration needs"));
         CHECK(!h[i].loaded.damaged);
         CHECK(!memcmp(before.data, h[i].w.data, sizeof before.data));
     }

@@ -73,14 +73,16 @@ start() {
     pid=$!
 }
 # What must not depend on interruptions: every line of metrics.jsonl but for times.
-curve() { # FOLDER
-    sed -E 's/, "(tokens_per_s|mfu|data_wait_s)": [^,}]*//g' "$1/run/metrics.jsonl"
+curve_of() { # FOLDER OF metrics.jsonl
+    sed -E 's/, "(tokens_per_s|mfu|data_wait_s)": [^,}]*//g' "$1/metrics.jsonl"
 }
+curve() { curve_of "$1/run"; } # FOLDER
+same_lines() { diff "$1" "$2" >"$work/out"; }
 same_curve() { # A B
     [[ -s $1/run/metrics.jsonl ]] && diff <(curve "$1") <(curve "$2") >"$work/out"
 }
-same_checkpoint() { # A B STEP
-    local files
-    files=$(ls "$1/run/ckpt/step-$3") || return 1
-    [[ $files == *rank-00000.safetensors* && $files == *manifest.json* ]] && diff -r "$1/run/ckpt/step-$3" "$2/run/ckpt/step-$3" >"$work/out"
+same_checkpoint() { # A B STEP   every file but metrics.jsonl, in which times differ, and the manifest, which has its checksum
+    local a=$1/run/ckpt/step-$3 b=$2/run/ckpt/step-$3
+    [[ -s $a/manifest.json && -s $b/manifest.json && -s $a/rank-00000.safetensors ]] &&
+        diff -r -x metrics.jsonl -x manifest.json "$a" "$b" >"$work/out" && same_lines <(curve_of "$a") <(curve_of "$b")
 }
