@@ -4,9 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a process reads for itself alone in one wave: after it all hear whether some process has failed. */
-static const int64_t alone_most = INT64_C(4) << 30;
-
 /* What all processes have to read so far, and where each one's waves stand. */
 struct load {
     int64_t bytes;
@@ -18,6 +15,7 @@ struct dealing {
     const struct mt_ckpt_items *items;
     const struct mt_job *job;
     const struct mt_deal_need *need;
+    struct mt_deal_budget budget;
     int64_t *overlap; /* the needs that have rows of the piece at hand */
     int64_t n_overlap;
     int64_t *rows; /* [processes] of it; zero between pieces */
@@ -132,7 +130,8 @@ static void deal_piece(struct dealing *g, int64_t index)
     int64_t *fill = passed ? &l->staged_fill : &l->alone_fill;
     int32_t *wave = passed ? &l->staged_wave : &l->alone_wave;
     for (int64_t row = p->row0, end = p->row0 + p->rows; row < end;) {
-        int64_t rows = rows_now(end - row, row_bytes, passed ? MT_DEAL_STAGED : alone_most, fill, wave);
+        int64_t rows =
+            rows_now(end - row, row_bytes, passed ? g->budget.staged : g->budget.alone, fill, wave);
         struct mt_deal_span s = {
             .piece = index, .row0 = row, .rows = rows, .staged = passed ? *fill : -1, .wave = *wave};
         deal_span(g, s, reader, row_bytes);
@@ -208,13 +207,14 @@ static void sort_moves(struct mt_deal *d, struct mt_deal_moves *m)
 
 mt_status mt_deal_make(struct mt_deal *d, const struct mt_ckpt_items *items, const struct mt_job *job,
                        struct mt_deal_piece *piece, int64_t n_pieces, struct mt_deal_need *need,
-                       int64_t n_needs, mt_err *e)
+                       int64_t n_needs, struct mt_deal_budget budget, mt_err *e)
 {
     *d = (struct mt_deal){.piece = piece, .n_pieces = n_pieces};
     struct dealing g = {.d = d,
                         .items = items,
                         .job = job,
                         .need = need,
+                        .budget = budget,
                         .overlap = malloc((size_t)(n_needs + 1) * sizeof *g.overlap),
                         .rows = calloc((size_t)job->n, sizeof *g.rows),
                         .load = calloc((size_t)job->n, sizeof *g.load)};

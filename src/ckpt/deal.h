@@ -8,10 +8,15 @@
 #define MT_CKPT_DEAL_H
 #include "ckpt/items.h"
 
-enum {
-    MT_DEAL_STAGED =
-        64 << 20, /* bytes that a process reads for others in one wave, unless one row has more */
+/* Bytes that a process reads in one wave, unless one row has more: for others, which takes a buffer of as many; for itself
+ * alone, after which all hear whether some process has failed. */
+struct mt_deal_budget {
+    int64_t staged, alone;
 };
+static inline struct mt_deal_budget mt_deal_usual(void)
+{
+    return (struct mt_deal_budget){INT64_C(64) << 20, INT64_C(4) << 30};
+}
 
 /* Rows [row0, row0 + rows) of an item, where the checkpoint has them. */
 struct mt_deal_piece {
@@ -66,6 +71,7 @@ struct mt_deal {
  * leaves what mt_deal_close releases. */
 MT_MUST_USE mt_status mt_deal_make(struct mt_deal *d, const struct mt_ckpt_items *items,
                                    const struct mt_job *job, struct mt_deal_piece *piece, int64_t n_pieces,
-                                   struct mt_deal_need *need, int64_t n_needs, mt_err *e);
+                                   struct mt_deal_need *need, int64_t n_needs, struct mt_deal_budget budget,
+                                   mt_err *e);
 void mt_deal_close(struct mt_deal *d);
 #endif

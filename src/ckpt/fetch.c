@@ -192,7 +192,8 @@ static mt_status run_waves(struct fetch *f, const struct mt_job *job)
         int64_t n = f->end - atomic_load(&f->next), threads = mt_parallel_threads();
         if (n > 0) mt_parallel((int)(n < threads ? n : threads), read_some, f);
         atomic_store(&f->next, f->end);
-        if (mt_job_any(job, f->e->code != MT_OK)) return f->e->code;
+        bool failed = f->failed < INT64_MAX;
+        if (mt_job_any(job, failed)) return failed ? f->e->code : MT_OK;
         pass_on(f, job, wave);
     }
     return MT_OK;

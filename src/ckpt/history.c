@@ -83,7 +83,8 @@ static mt_status load_newest(const char *run_dir, const int64_t *step, int64_t *
         char folder[MT_CKPT_PATH];
         mt_err why = {0};
         mt_ckpt_folder(run_dir, step[*i], folder);
-        mt_status st = mt_ckpt_load_step(folder, step[*i], now, items, job, out, &why);
+        const struct mt_ckpt_demand want = {.step = step[*i], .now = now, .budget = mt_deal_usual()};
+        mt_status st = mt_ckpt_load_as(folder, &want, items, job, out, &why);
         if (st == MT_OK || !out->damaged) {
             if (st != MT_OK) *e = why;
             return st;

@@ -4,7 +4,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "ckpt/deal.h"
 #include "ckpt/fetch.h"
 #include "ckpt/restore.h"
 #include "ckpt/source.h"
@@ -249,7 +248,7 @@ static mt_status own_needs(struct loading *l, mt_err *e)
     return MT_OK;
 }
 
-static mt_status deal_out(struct loading *l, mt_err *e)
+static mt_status deal_out(struct loading *l, struct mt_deal_budget budget, mt_err *e)
 {
     int64_t *counts = calloc((size_t)l->job->n, sizeof *counts);
     mt_status st = counts ? own_needs(l, e) : mt_err_set(e, MT_IO, "no memory for %d processes", l->job->n);
@@ -259,7 +258,7 @@ static mt_status deal_out(struct loading *l, mt_err *e)
     l->need = need;
     free(counts);
     MT_TRY(st);
-    st = mt_deal_make(&l->deal, l->items, l->job, l->piece, l->n_pieces, l->need, l->n_needs, e);
+    st = mt_deal_make(&l->deal, l->items, l->job, l->piece, l->n_pieces, l->need, l->n_needs, budget, e);
     l->piece = NULL;
     return mt_job_agree(l->job, st, e);
 }
@@ -281,20 +280,14 @@ static void close_loading(struct loading *l)
     mt_deal_close(&l->deal);
 }
 
-/* What the caller demands of a checkpoint beyond its being sound. */
-struct demand {
-    int64_t step;         /* -1: any */
-    const mt_config *now; /* NULL: any */
-};
-
-static mt_status check_step(const struct loading *l, const struct demand *want, mt_err *e)
+static mt_status check_step(const struct loading *l, const struct mt_ckpt_demand *want, mt_err *e)
 {
     int64_t step = l->s.manifest.meta.step;
     MT_REQUIRE(want->step < 0 || step == want->step, e, MT_CKPT, "'%s' holds step %" PRId64, l->s.path, step);
     return MT_OK;
 }
 
-static mt_status check_config(const struct loading *l, const struct demand *want, mt_err *e)
+static mt_status check_config(const struct loading *l, const struct mt_ckpt_demand *want, mt_err *e)
 {
     mt_config old;
     if (!want->now || l->job->me != 0) return MT_OK;
@@ -302,7 +295,7 @@ static mt_status check_config(const struct loading *l, const struct demand *want
     return mt_config_resume_check(&old, want->now, e);
 }
 
-static mt_status load(struct loading *l, const char *path, const struct demand *want, bool *damaged,
+static mt_status load(struct loading *l, const char *path, const struct mt_ckpt_demand *want, bool *damaged,
                       mt_err *e)
 {
     *damaged = true;
@@ -313,15 +306,15 @@ static mt_status load(struct loading *l, const char *path, const struct demand *
     MT_TRY(fit(l, e));
     *damaged = true;
     MT_TRY(check_cover(l, e));
-    MT_TRY(deal_out(l, e));
+    MT_TRY(deal_out(l, want->budget, e));
     return mt_fetch(&l->s, l->items, &l->deal, l->job, e);
 }
 
-static mt_status load_and_tell(const char *path, const struct demand *want, const struct mt_ckpt_items *items,
-                               const struct mt_job *job, bool weights_only, struct mt_ckpt_loaded *out,
-                               mt_err *e)
+mt_status mt_ckpt_load_as(const char *path, const struct mt_ckpt_demand *want,
+                          const struct mt_ckpt_items *items, const struct mt_job *job,
+                          struct mt_ckpt_loaded *out, mt_err *e)
 {
-    struct loading l = {.items = items, .job = job, .weights_only = weights_only};
+    struct loading l = {.items = items, .job = job, .weights_only = want->weights_only};
     double begun = now();
     *out = (struct mt_ckpt_loaded){0};
     mt_status st = load(&l, path, want, &out->damaged, e);
@@ -342,14 +335,6 @@ static mt_status load_and_tell(const char *path, const struct demand *want, cons
 mt_status mt_ckpt_load(const char *path, const struct mt_ckpt_items *items, const struct mt_job *job,
                        bool weights_only, struct mt_ckpt_loaded *out, mt_err *e)
 {
-    struct demand any = {.step = -1};
-    return load_and_tell(path, &any, items, job, weights_only, out, e);
-}
-
-mt_status mt_ckpt_load_step(const char *path, int64_t step, const mt_config *now,
-                            const struct mt_ckpt_items *items, const struct mt_job *job,
-                            struct mt_ckpt_loaded *out, mt_err *e)
-{
-    struct demand want = {step, now};
-    return load_and_tell(path, &want, items, job, false, out, e);
+    const struct mt_ckpt_demand any = {.step = -1, .weights_only = weights_only, .budget = mt_deal_usual()};
+    return mt_ckpt_load_as(path, &any, items, job, out, e);
 }

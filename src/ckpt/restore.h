@@ -2,10 +2,15 @@
 #ifndef MT_CKPT_RESTORE_H
 #define MT_CKPT_RESTORE_H
 #include "ckpt/ckpt.h"
+#include "ckpt/deal.h"
 
-/* mt_ckpt_load of a checkpoint that must be of this step (else it counts as damaged), and whose configuration `now` can go on
- * from. */
-MT_MUST_USE mt_status mt_ckpt_load_step(const char *path, int64_t step, const mt_config *now,
-                                        const struct mt_ckpt_items *items, const struct mt_job *job,
-                                        struct mt_ckpt_loaded *out, mt_err *e);
+struct mt_ckpt_demand {
+    int64_t step;         /* the checkpoint must be of it, else it counts as damaged; -1: any */
+    const mt_config *now; /* which must be able to go on from its configuration; NULL: any */
+    bool weights_only;
+    struct mt_deal_budget budget;
+};
+MT_MUST_USE mt_status mt_ckpt_load_as(const char *path, const struct mt_ckpt_demand *want,
+                                      const struct mt_ckpt_items *items, const struct mt_job *job,
+                                      struct mt_ckpt_loaded *out, mt_err *e);
 #endif

@@ -70,7 +70,7 @@ static int64_t newest(struct world *r)
     mt_err e = {0};
     watch(-1, -1);
     CHECK_INT(mt_ckpt_newest(run_folder(), path, &e), MT_OK);
-    if (path[0]) CHECK_INT(mt_ckpt_load(path, &r->items, false, &meta, &e), MT_OK);
+    if (path[0]) CHECK_INT(load(path, &r->items, false, &meta, &e), MT_OK);
     return meta.step;
 }
 
