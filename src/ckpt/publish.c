@@ -134,8 +134,7 @@ static mt_status remove_others(const struct mt_manifest *m, const char *folder, 
 static mt_status complete(const struct mt_publishing *p, const char *folder, mt_err *e)
 {
     struct mt_manifest m = {.meta = p->meta, .world = p->world};
-    mt_status st = mt_make_folders(folder, e);
-    if (st == MT_OK) st = add_ranks(&m, p, folder, e);
+    mt_status st = add_ranks(&m, p, folder, e);
     if (st == MT_OK) st = add_config(&m, p, folder, e);
     if (st == MT_OK) st = add_metrics(&m, p, folder, e);
     if (st == MT_OK) st = remove_others(&m, folder, e);

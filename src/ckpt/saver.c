@@ -107,8 +107,10 @@ static void fail(struct mt_saver *s, const mt_err *e)
     s->failed = true;
     if (s->told) return;
     s->told = true;
-    fprintf(stderr, "moetitan: process %d: saving the checkpoint of step %" PRId64 ": %s\n", s->job.me,
-            s->what.meta.step, e->msg);
+    char who[32] = "";
+    if (s->job.n > 1) snprintf(who, sizeof who, "process %d: ", s->job.me);
+    fprintf(stderr, "moetitan: %ssaving the checkpoint of step %" PRId64 ": %s\n", who, s->what.meta.step,
+            e->msg);
 }
 
 static void set_off(struct mt_saver *s, mt_status st, const mt_err *e)

@@ -271,6 +271,21 @@ static mt_status finish_file(const struct mt_part_file *f, int fd, const char *p
     return mt_write_file(sums_path, f->sums, f->sums_bytes, &sum, e);
 }
 
+/* The names of the last file, and of all others, too. With the lock. */
+static void finish_all(struct mt_writers *w)
+{
+    char folder[FOLDER];
+    int64_t turn = w->turn;
+    mt_err e = {0};
+    memcpy(folder, w->folder, sizeof folder);
+    pthread_mutex_unlock(&w->lock);
+    mt_status st = mt_sync_folder(folder, &e);
+    pthread_mutex_lock(&w->lock);
+    if (gone(w, turn)) return;
+    w->write_s = between(w->begun, now());
+    end(w, st == MT_OK ? MT_WRITTEN_DONE : MT_WRITTEN_FAILED, &e);
+}
+
 static void finish(struct mt_writers *w, const struct chunk *x, const char *path)
 {
     char sums[PATH];
@@ -284,12 +299,10 @@ static void finish(struct mt_writers *w, const struct chunk *x, const char *path
     if (gone(w, turn)) return;
     if (st == MT_OK && error)
         st = mt_err_set(&e, MT_IO, "cannot bring '%s' to the disk: %s", path, strerror(error));
-    if (st != MT_OK) {
+    if (st != MT_OK)
         end(w, MT_WRITTEN_FAILED, &e);
-    } else if (!--w->files_left) {
-        w->write_s = between(w->begun, now());
-        end(w, MT_WRITTEN_DONE, NULL);
-    }
+    else if (!--w->files_left)
+        finish_all(w);
 }
 
 static void write_chunk(struct mt_writers *w, const char *buffer, const struct chunk *x)

@@ -564,7 +564,7 @@ TEST(folders_that_cannot_be_written)
     bool root = geteuid() == 0, other = root && !seteuid(65534); /* to whom permissions mean something */
     if (!root || other) {
         CHECK(failed_so(save_to(run_folder(), &w, 2, &e), &e, MT_IO, "cannot make the folder"));
-        CHECK(failed_so(save_to(run_folder(), &w, 1, &e), &e, MT_IO, "cannot rename"));
+        CHECK(failed_so(save_to(run_folder(), &w, 1, &e), &e, MT_IO, "cannot make the folder"));
     }
     if (other && seteuid(0)) abort();
     chmod(path, 0755);

@@ -73,16 +73,17 @@ start() {
     pid=$!
 }
 # What must not depend on interruptions: every line of metrics.jsonl but for times.
-curve_of() { # FOLDER OF metrics.jsonl
-    sed -E 's/, "(tokens_per_s|mfu|data_wait_s)": [^,}]*//g' "$1/metrics.jsonl"
+curve() { # FOLDER
+    sed -E 's/, "(tokens_per_s|mfu|data_wait_s)": [^,}]*//g' "$1/run/metrics.jsonl"
 }
-curve() { curve_of "$1/run"; } # FOLDER
-same_lines() { diff "$1" "$2" >"$work/out"; }
 same_curve() { # A B
     [[ -s $1/run/metrics.jsonl ]] && diff <(curve "$1") <(curve "$2") >"$work/out"
 }
-same_checkpoint() { # A B STEP   every file but metrics.jsonl, in which times differ, and the manifest, which has its checksum
-    local a=$1/run/ckpt/step-$3 b=$2/run/ckpt/step-$3
-    [[ -s $a/manifest.json && -s $b/manifest.json && -s $a/rank-00000.safetensors ]] &&
-        diff -r -x metrics.jsonl -x manifest.json "$a" "$b" >"$work/out" && same_lines <(curve_of "$a") <(curve_of "$b")
+# Their files are alike, but for the times in metrics.jsonl.
+same_checkpoint() { # A B STEP
+    local a=$1/run/ckpt/step-$3 b=$2/run/ckpt/step-$3 files
+    files=$(ls "$a") || return 1
+    [[ $files == *metrics.jsonl*rank-00000.safetensors* && $files == *manifest.json* ]] || return 1
+    diff -r -x metrics.jsonl -x manifest.json "$a" "$b" >"$work/out" &&
+        diff <(grep -vE 'metrics.jsonl|^\]' "$a/manifest.json") <(grep -vE 'metrics.jsonl|^\]' "$b/manifest.json") >"$work/out"
 }
