@@ -275,6 +275,31 @@ TEST(nothing_but_damaged_ones)
     CHECK_INT(e.code, MT_OK); /* saves that did not end: a new run */
 }
 
+/* What the system refuses to let us read is not taken for damage: an older one would throw work away. */
+TEST(unreadable_is_not_damaged)
+{
+    static struct pair p;
+    static const char *const name[] = {"rank-00002.safetensors", "rank-00001.json", "config.yaml", "metrics.jsonl",
+                                       "manifest.json"};
+    make_pair(&p, 2, 4);
+    chmod(temporary_folder(), 0755);
+    for (size_t i = 0; i < sizeof name / sizeof *name; i++) {
+        struct quiet q;
+        mt_err e;
+        int64_t step = 0;
+        chmod(path_in(NEWER, name[i]), 0);
+        bool root = geteuid() == 0, other = root && !seteuid(65534); /* to whom permissions mean something */
+        if (!root || other) step = resume(&p, &q, &e);
+        if (other && seteuid(0)) abort();
+        chmod(path_in(NEWER, name[i]), 0644);
+        if (root && !other) SKIP("permissions mean nothing to root here");
+        CHECK_INT(step, -1);
+        CHECK(failed_so(e.code, &e, MT_IO, name[i]));
+        CHECK(!strstr(q.said, "passing over"));
+    }
+    check_sound(&p);
+}
+
 int main(void)
 {
     RUN(a_flipped_byte_of_any_file);
@@ -284,6 +309,7 @@ int main(void)
     RUN(missing_and_swapped_files);
     RUN(stale_files_of_another_world);
     RUN(nothing_but_damaged_ones);
+    RUN(unreadable_is_not_damaged);
     remove_temporary_folder();
     return DONE();
 }
