@@ -279,8 +279,8 @@ TEST(nothing_but_damaged_ones)
 TEST(unreadable_is_not_damaged)
 {
     static struct pair p;
-    static const char *const name[] = {"rank-00002.safetensors", "rank-00001.json", "config.yaml", "metrics.jsonl",
-                                       "manifest.json"};
+    static const char *const name[] = {"rank-00002.safetensors", "rank-00001.json", "config.yaml",
+                                       "metrics.jsonl", "manifest.json"};
     make_pair(&p, 2, 4);
     chmod(temporary_folder(), 0755);
     for (size_t i = 0; i < sizeof name / sizeof *name; i++) {
