@@ -147,7 +147,7 @@ $(BUILD)/aarch64/base/features.h: | $(BUILD)/aarch64-sysroot/.done
 
 # ---- what people call ----------------------------------------------------------------------------------------
 .PHONY: FORCE help info quickstart check check-build check-slow check-slurm check-aarch64 static headers layers rules \
-        format format-check fuzz bench-gemm bench-muon bench-offload bench-plan install clean
+        format format-check fuzz bench-ckpt bench-gemm bench-muon bench-offload bench-plan install clean
 release: ## the program, build/release/moetitan (the default)
 debug: ## the same in build/debug, for a debugger
 asan: ## the same under AddressSanitizer and UndefinedBehaviorSanitizer
@@ -228,6 +228,8 @@ bench-offload: $(BUILD)/bench/bench_offload ## a step with activations and optim
 bench-plan: $(BUILD)/bench/bench_plan $(BUILD)/release/moetitan ## calibrate this machine, then step times predicted against measured
 	@$(BUILD)/release/moetitan doctor --calibrate $(BUILD)/bench/here.yaml | tail -n 5
 	@$< $(BUILD)/bench/here.yaml
+bench-ckpt: $(BUILD)/release/moetitan ## what saves add to steps, how long they take; PYTHON=... with torch: beside torch.distributed.checkpoint
+	@tests/bench/bench_ckpt.sh $< $(BUILD)/bench/ckpt $(PYTHON)
 $(BUILD)/bench/bench_gemm: bench_libs := -ldnnl
 $(BUILD)/bench/%: $(BUILD)/release/tests/bench/%.o $(BUILD)/release/libmoetitan.a
 	@mkdir -p $(@D)
