@@ -180,9 +180,9 @@ static void begin_move(struct replay *x, struct move *m, double t)
 }
 
 /* ---- a rank's streams ---- */
-static void note(int64_t *times, const struct mt_simclock_op *op, double t)
+static void note(int64_t *times, int64_t place, double t)
 {
-    if (times) times[op->index] = (int64_t)(t * 1e9 + 0.5);
+    if (times) times[place] = (int64_t)(t * 1e9 + 0.5);
 }
 
 /* ready: when a transfer began to move. */
@@ -190,9 +190,10 @@ static void done(struct replay *x, struct rank *r, int s, const struct mt_simclo
                  double ready, double end)
 {
     if (r - x->rank == x->run->traced) {
-        note(x->run->begin, op, begin);
-        note(x->run->ready, op, ready);
-        note(x->run->end, op, end);
+        int64_t place = r->p->first[op->segment] + op->nth - 1;
+        note(x->run->begin, place, begin);
+        note(x->run->ready, place, ready);
+        note(x->run->end, place, end);
     }
     if (op->slot) r->slot[op->slot - 1] = end;
     r->free[s] = end;
@@ -211,18 +212,18 @@ static double far_slower(const struct replay *x, int64_t rank_and_group)
 static void arrive(struct replay *x, struct rank *r, int s, const struct mt_simclock_op *op, double t)
 {
     bool copy = op->kind == MT_SIM_COPY;
-    int32_t i = (int32_t)(r - x->rank);
-    int64_t at = copy ? 0 : (int64_t)i * x->k->o.n_groups + mt_simclock_transfer(x->k, op->what)->group;
+    int32_t i = (int32_t)(r - x->rank), what = r->p->what[s][r->at[s]];
+    int64_t at = copy ? 0 : (int64_t)i * x->k->o.n_groups + mt_simclock_transfer(x->k, what)->group;
     int32_t g = copy ? x->k->n_all + i : x->k->group_of[at];
     struct move *m = &x->move[g * MT_N_STREAMS + s];
     struct mt_transfer_time f = {.latency = 0};
     double *ask = r->ask[s], longest = 0;
     memset(ask, 0, sizeof r->ask[s]);
     if (copy) {
-        bool h2d = mt_simclock_work(x->k, op->what)->op == MT_OP_copy_h2d;
-        ask[h2d ? MT_ON_H2D : MT_ON_D2H] = x->work[op->what];
+        bool h2d = mt_simclock_work(x->k, what)->op == MT_OP_copy_h2d;
+        ask[h2d ? MT_ON_H2D : MT_ON_D2H] = x->work[what];
     } else {
-        f = x->moves[op->what];
+        f = x->moves[what];
         ask[MT_ON_NODE] = f.link[MT_LINK_NODE];
         ask[MT_ON_NET] = f.link[MT_LINK_NET] * r->net * far_slower(x, at);
     }
@@ -239,17 +240,19 @@ static void arrive(struct replay *x, struct rank *r, int s, const struct mt_simc
     if (m->arrived == m->n) push(x, m->ready, m);
 }
 
-static double duration(const struct replay *x, const struct rank *r, const struct mt_simclock_op *op)
+static double duration(const struct replay *x, const struct rank *r, const struct mt_simclock_op *op,
+                       int32_t what)
 {
     double pairs = -1;
-    if (op->kind != MT_SIM_ATTENTION || !x->run->pairs) return x->work[op->what] * r->compute;
-    pairs = x->run->pairs[(r - x->rank) * x->run->micro + op->mb];
-    return mt_work_seconds(mt_simclock_work(x->k, op->what), x->run->cluster, pairs) * r->compute;
+    if (op->kind != MT_SIM_ATTENTION || !x->run->pairs) return x->work[what] * r->compute;
+    pairs = x->run->pairs[(r - x->rank) * x->run->micro + op->of];
+    return mt_work_seconds(mt_simclock_work(x->k, what), x->run->cluster, pairs) * r->compute;
 }
 
 static void kernel(struct replay *x, struct rank *r, int s, const struct mt_simclock_op *op, double t)
 {
-    double d = duration(x, r, op);
+    int32_t what = r->p->what[s][r->at[s]];
+    double d = duration(x, r, op, what);
     if (MT_OF(x->run->cluster, launch_serial) > 0) {
         if (s == MT_COMPUTE && r->turn > t) r->out->idle[MT_STAND_SERIAL] += r->turn - t;
         double before = t;
@@ -260,7 +263,7 @@ static void kernel(struct replay *x, struct rank *r, int s, const struct mt_simc
     if (op->kind == MT_SIM_READ && s == MT_COMPUTE) {
         r->out->idle[MT_STAND_HOST] += t + d - r->free[s];
     } else if (s == MT_COMPUTE) {
-        r->out->busy[mt_work_kind_of((enum mt_op)mt_simclock_work(x->k, op->what)->op)] += d;
+        r->out->busy[mt_work_kind_of((enum mt_op)mt_simclock_work(x->k, what)->op)] += d;
         r->out->idle[MT_STAND_HOST] += t - r->free[s];
     } else {
         r->out->side += d;
@@ -283,10 +286,10 @@ static void stand(struct rank *r, int s, const struct mt_simclock_op *op, double
     int main_cause = op->cause;
     if (!(to > from)) return;
     for (int i = 0; i < PAST; i++) {
-        double late = overlap(r->came[op->mb][i], r->began[op->mb][i], from, to),
-               passed_on = overlap(r->stood[op->mb][i], r->stood_to[op->mb][i], from, to);
+        double late = overlap(r->came[op->stream][i], r->began[op->stream][i], from, to),
+               passed_on = overlap(r->stood[op->stream][i], r->stood_to[op->stream][i], from, to);
         of[MT_STAND_LATE] += late;
-        of[r->why[op->mb][i]] += passed_on;
+        of[r->why[op->stream][i]] += passed_on;
         rest -= late + passed_on;
     }
     of[op->cause] += rest;
@@ -308,7 +311,7 @@ static bool step(struct replay *x, struct rank *r, int s)
     const struct mt_simclock_op *op = &p->op[s][r->at[s]];
     if (op->segment > r->segment) return false;
     double enqueue = MT_OF(x->run->cluster, launch_enqueue);
-    double enqueued = r->begun[op->segment] + enqueue * (op->index - p->first[op->segment] + 1);
+    double enqueued = r->begun[op->segment] + enqueue * op->nth;
     double t = enqueued > r->free[s] ? enqueued : r->free[s];
     switch (op->kind) {
     case MT_SIM_NOTHING: done(x, r, s, op, r->free[s], r->free[s], r->free[s]); return true;
@@ -319,7 +322,7 @@ static bool step(struct replay *x, struct rank *r, int s)
         r->begun[++r->segment] = r->free[s] + MT_OF(x->run->cluster, launch_read);
         return true;
     case MT_SIM_WAIT: {
-        double until = r->slot[op->what - 1];
+        double until = r->slot[op->of - 1];
         if (until < 0) return false;
         double end = until > r->free[s] ? until : r->free[s];
         stand(r, s, op, r->free[s], end);
@@ -376,7 +379,7 @@ static bool allocate(struct replay *x)
     const struct mt_simclock *k = x->k;
     size_t world = (size_t)k->o.world, room = 0;
     for (size_t i = 0; i < world; i++) {
-        const struct mt_program *p = &k->program[k->program_of[i]];
+        const struct mt_program *p = mt_simclock_program(k, (int)i);
         room += (size_t)(p->n_slots + p->n_segments);
     }
     x->rank = calloc(world, sizeof *x->rank);
@@ -399,7 +402,7 @@ static void prepare(struct replay *x, struct mt_simclock_rank *out)
     for (int i = 0; i < k->o.world; i++) {
         struct rank *r = &x->rank[i];
         out[i] = (struct mt_simclock_rank){.end = 0};
-        r->p = &k->program[k->program_of[i]];
+        r->p = mt_simclock_program(k, i);
         r->out = &out[i];
         r->compute = run->compute ? run->compute[i] : 1;
         r->net = run->net ? run->net[i] : 1;
