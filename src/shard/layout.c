@@ -181,8 +181,9 @@ void mt_store_turn(struct mt_store *s, int rank)
     for (int i = 0; i < s->n_buckets; i++) {
         struct mt_bucket *b = &s->bucket[i];
         struct measures m = measures_of(s, b);
+        int64_t rail = rail_members(b), was = b->me / rail;
         b->me = mt_mesh_piece(&s->mesh, b->group, mt_mesh_place(&s->mesh, b->group, rank).me);
-        if (!b->near || b->members == 1) continue;
+        if (!b->near || b->members == 1 || b->me / rail == was) continue;
         turn_rail(s, b, b->master_cut.rail, m.masters);
         turn_rail(s, b, b->work_cut.rail, m.work);
         if (b->grad_wire != MT_F32) turn_rail(s, b, b->grad_cut.rail, m.grads);
