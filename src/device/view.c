@@ -50,9 +50,9 @@ mt_view mt_view_part(mt_view v, int64_t first, int64_t n)
 
 mt_view mt_view_as(mt_view v, int64_t d0, int64_t d1, int64_t d2)
 {
-    mt_view w = mt_view_of(v.row, (mt_dtype)v.dtype, v.off, d0, d1, d2);
-    MT_ASSERT(v.format == MT_ROWS && v.bytes == w.bytes);
-    return w;
+    int64_t n = d0 * (d1 ? d1 : 1) * (d2 ? d2 : 1);
+    MT_ASSERT(v.format == MT_ROWS && v.bytes == n * mt_dtype_bytes((mt_dtype)v.dtype));
+    return mt_view_of(v.row, (mt_dtype)v.dtype, v.off, d0, d1, d2);
 }
 
 mt_view mt_view_stack(mt_view v, int64_t n, int64_t stride)

@@ -20,18 +20,16 @@ static void start(struct mt_round *n, const struct mt_routing *r)
     for (int q = 0; q < r->ep; q++) n->expert[q] = q * own;
 }
 
-/* Adds the rows [first, last) of member q's order that an expert has of each source. c: the first source's count. */
-static void add_part(struct mt_round *n, const struct mt_routing *r, int q, const int32_t *c, int64_t first,
-                     int64_t last)
+/* Adds the rows [first, last) of member q's order that the expert it is at has of each source. */
+static void add_part(struct mt_round *n, const struct mt_routing *r, int q, const int64_t *rows,
+                     int64_t first, int64_t last)
 {
     int64_t at = n->before[q];
-    for (int s = 0; s < r->ep; s++) {
-        int64_t of = c[s * r->experts], b = at > first ? at : first, z = at + of < last ? at + of : last;
-        if (z > b) {
-            if (!n->part[q][s]) n->begin[q][s] = n->sent[q][s] + b - at;
-            n->part[q][s] += z - b;
-        }
-        at += of;
+    for (int s = 0; s < r->ep; at += rows[s++]) {
+        int64_t b = at > first ? at : first, z = at + rows[s] < last ? at + rows[s] : last;
+        if (z <= b) continue;
+        if (!n->part[q][s]) n->begin[q][s] = n->sent[q][s] + b - at;
+        n->part[q][s] += z - b;
     }
 }
 
@@ -39,19 +37,16 @@ static void add_part(struct mt_round *n, const struct mt_routing *r, int q, cons
 static void fill(struct mt_round *n, const struct mt_routing *r, int q)
 {
     int64_t first = n->at[q], want = first + r->cap, end = (q + 1) * (r->experts / r->ep);
+    int64_t rows[MT_MAX_EP];
     for (; n->expert[q] < end; n->expert[q]++) {
-        const int32_t *c = r->counts + n->expert[q];
-        int64_t rows = 0, before = n->before[q];
-        for (int s = 0; s < r->ep; s++) rows += c[s * r->experts];
-        n->at[q] = before + rows;
-        if (want < n->at[q]) {
-            n->at[q] = before + (want - before) / MT_ROUND_ROWS * MT_ROUND_ROWS;
-            add_part(n, r, q, c, first, n->at[q]);
-            break;
-        }
-        add_part(n, r, q, c, first, n->at[q]);
-        for (int s = 0; s < r->ep; s++) n->sent[q][s] += c[s * r->experts];
-        n->before[q] = n->at[q];
+        int64_t before = n->before[q], last = before;
+        for (int s = 0; s < r->ep; s++) last += rows[s] = r->counts[s * r->experts + n->expert[q]];
+        bool whole = last <= want;
+        n->at[q] = whole ? last : before + (want - before) / MT_ROUND_ROWS * MT_ROUND_ROWS;
+        add_part(n, r, q, rows, first, n->at[q]);
+        if (!whole) break;
+        for (int s = 0; s < r->ep; s++) n->sent[q][s] += rows[s];
+        n->before[q] = last;
     }
     n->n[q] = n->at[q] - first;
     n->left[q] -= n->n[q];
