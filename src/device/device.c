@@ -111,7 +111,7 @@ static void note_collective(const struct mt_stream *s, const struct mt_call *c, 
 }
 
 /* A call of the library's: in its place the compiler would put one instruction that takes several times as long. */
-static void __attribute__((noinline, noclone)) clear(void *p, size_t bytes)
+static void __attribute__((noipa)) clear(void *p, size_t bytes)
 {
     memset(p, 0, bytes);
 }

@@ -20,7 +20,15 @@ static void start(struct mt_round *n, const struct mt_routing *r)
     for (int q = 0; q < r->ep; q++) n->expert[q] = q * own;
 }
 
-/* Adds the rows [first, last) of member q's order that the expert it is at has of each source. */
+/* Rows that the expert which member q is at has, by source and in all. */
+static int64_t rows_of(const struct mt_round *n, const struct mt_routing *r, int q, int64_t *rows)
+{
+    int64_t all = 0;
+    for (int s = 0; s < r->ep; s++) all += rows[s] = r->counts[s * r->experts + n->expert[q]];
+    return all;
+}
+
+/* Adds those of them that are in [first, last) of the member's order. */
 static void add_part(struct mt_round *n, const struct mt_routing *r, int q, const int64_t *rows,
                      int64_t first, int64_t last)
 {
@@ -32,21 +40,36 @@ static void add_part(struct mt_round *n, const struct mt_routing *r, int q, cons
         n->part[q][s] += z - b;
     }
 }
-
-/* Member q's rows of the next round: whole experts as long as they fit, and of the one that does not, what may be cut off. */
-static void fill(struct mt_round *n, const struct mt_routing *r, int q)
+/* Adds experts that fit whole, and of the one that is cut where the round begins, the rest. */
+static void add_whole(struct mt_round *n, const struct mt_routing *r, int q, int64_t first, int64_t want)
 {
-    int64_t first = n->at[q], want = first + r->cap, end = (q + 1) * (r->experts / r->ep);
-    int64_t rows[MT_MAX_EP];
+    int64_t end = (q + 1) * (r->experts / r->ep), rows[MT_MAX_EP];
     for (; n->expert[q] < end; n->expert[q]++) {
-        int64_t before = n->before[q], last = before;
-        for (int s = 0; s < r->ep; s++) last += rows[s] = r->counts[s * r->experts + n->expert[q]];
-        bool whole = last <= want;
-        n->at[q] = whole ? last : before + (want - before) / MT_ROUND_ROWS * MT_ROUND_ROWS;
-        add_part(n, r, q, rows, first, n->at[q]);
-        if (!whole) break;
+        int64_t all = rows_of(n, r, q, rows), last = n->before[q] + all;
+        if (last > want) break;
+        if (n->before[q] < first) {
+            add_part(n, r, q, rows, first, last);
+        } else {
+            for (int s = 0; s < r->ep; s++) {
+                if (!n->part[q][s] && rows[s]) n->begin[q][s] = n->sent[q][s];
+                n->part[q][s] += rows[s];
+            }
+        }
         for (int s = 0; s < r->ep; s++) n->sent[q][s] += rows[s];
         n->before[q] = last;
+    }
+}
+
+/* Member q's rows of the next round: of the expert that does not fit, what may be cut off. */
+static void fill(struct mt_round *n, const struct mt_routing *r, int q)
+{
+    int64_t first = n->at[q], want = first + r->cap, rows[MT_MAX_EP];
+    add_whole(n, r, q, first, want);
+    n->at[q] = n->before[q];
+    if (n->expert[q] < (q + 1) * (r->experts / r->ep)) {
+        rows_of(n, r, q, rows);
+        n->at[q] += (want - n->before[q]) / MT_ROUND_ROWS * MT_ROUND_ROWS;
+        add_part(n, r, q, rows, first, n->at[q]);
     }
     n->n[q] = n->at[q] - first;
     n->left[q] -= n->n[q];
