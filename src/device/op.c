@@ -118,9 +118,8 @@ const char *mt_op_bind(enum mt_op op, const mt_view *v, struct mt_call *c, char 
             snprintf(
                 msg, 256,
                 "%s: argument %s should be [%s], type %d; it is %s [%lld, %lld, %lld], %d dims, format %d",
-                f->name, a->name, a->shape, a->type,
-                given ? mt_dtype_name((mt_dtype)v[i].dtype) : "missing", (long long)v[i].dim[0],
-                (long long)v[i].dim[1], (long long)v[i].dim[2], v[i].nd, v[i].format);
+                f->name, a->name, a->shape, a->type, given ? mt_dtype_name((mt_dtype)v[i].dtype) : "missing",
+                (long long)v[i].dim[0], (long long)v[i].dim[1], (long long)v[i].dim[2], v[i].nd, v[i].format);
             return msg;
         }
         c->ld[i] = v[i].ld;
