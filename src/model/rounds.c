@@ -40,33 +40,45 @@ static void add_part(struct mt_round *n, const struct mt_routing *r, int q, cons
         n->part[q][s] += z - b;
     }
 }
-/* Adds experts that fit whole, and of the one that is cut where the round begins, the rest. */
-static void add_whole(struct mt_round *n, const struct mt_routing *r, int q, int64_t first, int64_t want)
+/* Member q is behind the expert that it was at. */
+static void pass(struct mt_round *n, const struct mt_routing *r, int q, const int64_t *rows, int64_t all)
 {
-    int64_t end = (q + 1) * (r->experts / r->ep), rows[MT_MAX_EP];
+    for (int s = 0; s < r->ep; s++) n->sent[q][s] += rows[s];
+    n->before[q] += all;
+    n->expert[q]++;
+}
+/* Adds experts that fit whole. */
+static void add_whole(struct mt_round *n, const struct mt_routing *r, int q, int64_t want)
+{
+    int64_t end = (q + 1) * (r->experts / r->ep), sum[MT_MAX_EP] = {0}, rows[MT_MAX_EP];
     for (; n->expert[q] < end; n->expert[q]++) {
-        int64_t all = rows_of(n, r, q, rows), last = n->before[q] + all;
-        if (last > want) break;
-        if (n->before[q] < first) {
-            add_part(n, r, q, rows, first, last);
-        } else {
-            for (int s = 0; s < r->ep; s++) {
-                if (!n->part[q][s] && rows[s]) n->begin[q][s] = n->sent[q][s];
-                n->part[q][s] += rows[s];
-            }
-        }
-        for (int s = 0; s < r->ep; s++) n->sent[q][s] += rows[s];
-        n->before[q] = last;
+        int64_t all = rows_of(n, r, q, rows);
+        if (n->before[q] + all > want) break;
+        n->before[q] += all;
+        for (int s = 0; s < r->ep; s++) sum[s] += rows[s];
+    }
+    for (int s = 0; s < r->ep; s++) {
+        if (!n->part[q][s] && sum[s]) n->begin[q][s] = n->sent[q][s];
+        n->part[q][s] += sum[s];
+        n->sent[q][s] += sum[s];
     }
 }
 
-/* Member q's rows of the next round: of the expert that does not fit, what may be cut off. */
+/* Member q's rows of the next round: what is left of the expert where the last one ended, whole ones, and of the one that does
+ * not fit, what may be cut off. */
 static void fill(struct mt_round *n, const struct mt_routing *r, int q)
 {
-    int64_t first = n->at[q], want = first + r->cap, rows[MT_MAX_EP];
-    add_whole(n, r, q, first, want);
+    int64_t first = n->at[q], want = first + r->cap, end = (q + 1) * (r->experts / r->ep), rows[MT_MAX_EP];
+    if (n->before[q] < first) {
+        int64_t all = rows_of(n, r, q, rows);
+        if (n->before[q] + all <= want) {
+            add_part(n, r, q, rows, first, n->before[q] + all);
+            pass(n, r, q, rows, all);
+        }
+    }
+    if (n->before[q] >= first) add_whole(n, r, q, want);
     n->at[q] = n->before[q];
-    if (n->expert[q] < (q + 1) * (r->experts / r->ep)) {
+    if (n->expert[q] < end) {
         rows_of(n, r, q, rows);
         n->at[q] += (want - n->before[q]) / MT_ROUND_ROWS * MT_ROUND_ROWS;
         add_part(n, r, q, rows, first, n->at[q]);
