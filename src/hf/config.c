@@ -282,16 +282,44 @@ static mt_status check_keys(const struct reading *r, char unused[MT_HF_UNUSED], 
     return MT_OK;
 }
 
+/* What has its default did not come from here. */
+static void mark_defaults(mt_config *c)
+{
+    static mt_config const zero;
+    mt_config d = zero;
+    char a[MT_VALUE_TEXT], b[MT_VALUE_TEXT];
+    mt_config_defaults(&d);
+    for (int i = 0; i < MT_OPTION_COUNT; i++) {
+        const mt_option *o = &mt_options[i];
+        if (o->list || !strcmp(mt_value_text(o, c, a), mt_value_text(o, &d, b)))
+            c->origin[i] = (mt_origin){.from = MT_FROM_DEFAULT};
+    }
+}
+
 /* All rules that a configuration of a file is held to. */
 static mt_status check_rules(const struct reading *r, mt_err *e)
 {
-    char *text;
+    char *text, name[MT_CONFIG_PATH];
     int64_t bytes;
+    snprintf(name, sizeof name, "%.900s, as options", r->name);
     MT_TRY(mt_saving_config(r->c, &text, &bytes, e));
-    mt_status st = mt_config_parse(r->c, r->name, text, (size_t)bytes, e);
+    mt_status st = mt_config_parse(r->c, name, text, (size_t)bytes, e);
     free(text);
-    if (st != MT_OK) mt_err_while(e, "as a configuration");
-    return st;
+    MT_TRY(st);
+    mark_defaults(r->c);
+    return MT_OK;
+}
+
+/* A mixture without experts, say, is no model of its family. */
+static mt_status check_family(const struct reading *r, mt_err *e)
+{
+    enum mt_hf_family f;
+    mt_status st = mt_hf_family_of(r->c, &f, e);
+    if (st != MT_OK) mt_err_while(e, "'%s'", r->name);
+    MT_TRY(st);
+    MT_REQUIRE(f == r->f, e, MT_CONFIG, "'%s' says model_type \"%s\", but describes a model of %s", r->name,
+               mt_hf_type(r->f), mt_hf_type(f));
+    return MT_OK;
 }
 
 static mt_status read_all(struct reading *r, enum mt_hf_family *f, char unused[MT_HF_UNUSED], mt_err *e)
@@ -305,7 +333,8 @@ static mt_status read_all(struct reading *r, enum mt_hf_family *f, char unused[M
     mt_config_defaults(r->c);
     MT_TRY(check_keys(r, unused, e));
     MT_TRY(take_all(r, e));
-    return check_rules(r, e);
+    MT_TRY(check_rules(r, e));
+    return check_family(r, e);
 }
 
 mt_status mt_hf_config_read(mt_config *c, enum mt_hf_family *f, const char *name, const char *text,

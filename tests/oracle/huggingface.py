@@ -3,7 +3,8 @@
 Usage, after pip install torch==2.15.0 transformers==5.24.0 safetensors==0.8.0 (no network needed):
   huggingface.py golden             writes tests/golden/huggingface
   huggingface.py make FOLDER SEED   each family in several forms, under FOLDER
-  huggingface.py check EXPORTED ORIGINAL   an exported folder, opened by transformers, gives the original's logits
+  huggingface.py check EXPORTED ORIGINAL ...   exported folders, opened by transformers, give the originals' logits
+  huggingface.py loss FOLDER TEXT   mean loss of a model whose tokens are bytes, over windows of 64
 Each folder holds a model and expected.safetensors: tokens I32 [T], logits F32 [T, V], loss F32 [1], all computed in f32."""
 import json
 import sys
@@ -108,6 +109,13 @@ def check(exported, original):
     return not left and worst <= 1e-4 and abs(loss.item() - want["loss"].item()) <= 1e-4
 
 
+def loss_of(folder, text):
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    data = torch.tensor(list(Path(text).read_bytes()))
+    windows = data[:len(data) // 64 * 64].view(-1, 64)
+    return sum(answers(model, w)[1].item() for w in windows) / len(windows)
+
+
 if __name__ == "__main__":
     warnings.filterwarnings("ignore")
     transformers.utils.logging.set_verbosity_error()
@@ -120,7 +128,10 @@ if __name__ == "__main__":
         for i, family in enumerate(FAMILIES):
             for k, form in enumerate(FORMS):
                 make(Path(sys.argv[2]) / f"{family}-{form}", family, form, int(sys.argv[3]) + 10 * i + k)
-    elif len(sys.argv) == 4 and sys.argv[1] == "check":
-        sys.exit(not check(sys.argv[2], sys.argv[3]))
+    elif len(sys.argv) >= 4 and sys.argv[1] == "check":
+        pairs = list(zip(sys.argv[2::2], sys.argv[3::2], strict=True))
+        sys.exit(not all([check(*pair) for pair in pairs]))
+    elif len(sys.argv) == 4 and sys.argv[1] == "loss":
+        print(f"{loss_of(*sys.argv[2:]):.6f}")
     else:
         sys.exit(__doc__)
