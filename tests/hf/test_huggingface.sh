@@ -62,6 +62,16 @@ check "init.from an import" ended 0
 run "$MT_BIN" train "$work/small.yaml" model.score=sigmoid model.qk_norm=true model.bias_rate=0.01 run.dir="$work/more2" \
     init.from="$work/own.ck" train.steps=2 train.micro_batch=1 mesh.ep=2 --fake-ranks 2
 check "init.from an import, on two ranks" ended 0
+cat >"$work/extends.yaml" <<END
+extends: own.ck/config.yaml
+train: {steps: 1, global_batch: 2}
+optim: {warmup_steps: 0}
+data: {train: "$work/text"}
+init: {from: "$work/own.ck"}
+run: {dir: "$work/extends"}
+END
+run "$MT_BIN" train "$work/extends.yaml"
+check "a configuration that extends the import's" ended 0
 run "$MT_BIN" sample "$work/own.ck" --tokens 3
 check "a sample of an import" ended 0
 

@@ -3,7 +3,7 @@
 # over, its own logits; and a model trained here, exported, its loss by the library. Needs the network, and Python.
 source tests/check.sh
 source tests/ckpt/small.sh
-oracle=${MT_BUILD%/*}/oracle-huggingface python=
+oracle=${MT_BUILD%/*}/oracle-huggingface python='' exported=()
 seed=${HUGGINGFACE_SEED:-$RANDOM}
 if [[ -n ${HUGGINGFACE_PYTHON:-} ]]; then
     python=$HUGGINGFACE_PYTHON
