@@ -17,6 +17,8 @@
 #include "hf/config.h"
 #include "hf/shards.h"
 
+enum { NAME_MOST = MT_SOURCE_FILE - MT_CKPT_PATH }; /* bytes of a file's name, with its end */
+
 struct exporting {
     const struct mt_hf_export *how;
     const char *to, *folder; /* in the end, and while it is written */
@@ -154,6 +156,8 @@ static mt_status copy_tokenizer(const struct exporting *x, mt_err *e)
         char path[MT_SOURCE_FILE];
         const char *from = x->how->tokenizer[i];
         struct stat st;
+        MT_REQUIRE(strlen(name_of(from)) < NAME_MOST, e, MT_CONFIG,
+                   "the name of the tokenizer's '%.200s' is too long", from);
         snprintf(path, sizeof path, "%s/%s", x->folder, name_of(from));
         MT_REQUIRE(!stat(from, &st) && S_ISREG(st.st_mode), e, MT_IO, "cannot read the tokenizer's '%s'",
                    from);
@@ -162,6 +166,16 @@ static mt_status copy_tokenizer(const struct exporting *x, mt_err *e)
         MT_TRY(mt_copy_file(path, from, st.st_size, e));
     }
     return MT_OK;
+}
+
+/* The new name is on the disk. */
+static mt_status sync_above(const char *folder, mt_err *e)
+{
+    char above[MT_CKPT_PATH];
+    const char *slash = strrchr(folder, '/');
+    int n = slash && slash > folder ? (int)(slash - folder) : 1;
+    snprintf(above, sizeof above, "%.*s", n, slash ? folder : ".");
+    return mt_sync_folder(above, e);
 }
 
 static mt_status write_all(struct exporting *x, const mt_config *c, enum mt_hf_family f, mt_err *e)
@@ -178,7 +192,7 @@ static mt_status write_all(struct exporting *x, const mt_config *c, enum mt_hf_f
     MT_TRY(mt_sync_folder(x->folder, e));
     MT_REQUIRE(!rename(x->folder, x->to), e, MT_IO, "cannot rename '%s' to '%s': %s", x->folder, x->to,
                strerror(errno));
-    return MT_OK;
+    return sync_above(x->to, e);
 }
 
 static mt_status write_folder(struct exporting *x, const mt_config *c, enum mt_hf_family f, mt_err *e)
@@ -274,16 +288,26 @@ static mt_status export(struct exporting *x, const mt_config *c, mt_err *e)
     return write_folder(x, c, f, e);
 }
 
+/* A slash at the end would make the name of the writing one inside the folder. */
+static mt_status name_folders(const char *given, char to[MT_CKPT_PATH], char folder[MT_CKPT_PATH], mt_err *e)
+{
+    size_t n = strlen(given);
+    while (n > 1 && given[n - 1] == '/') n--;
+    MT_REQUIRE(n && n + sizeof ".exporting" <= MT_CKPT_PATH, e, MT_CONFIG,
+               "the path of the folder is empty or too long: '%.60s'", given);
+    snprintf(to, MT_CKPT_PATH, "%.*s", (int)n, given);
+    snprintf(folder, MT_CKPT_PATH, "%.*s.exporting", (int)n, given);
+    return MT_OK;
+}
+
 mt_status mt_hf_export(const char *from, const char *to, const struct mt_hf_export *how, int *files,
                        mt_err *e)
 {
     static mt_config const zero;
     mt_config cfg = zero;
-    char folder[MT_CKPT_PATH];
-    struct exporting x = {.how = how, .to = to, .folder = folder};
-    MT_REQUIRE(strlen(to) + sizeof ".exporting" <= sizeof folder, e, MT_CONFIG,
-               "the path of the folder is too long: '%.60s...'", to);
-    snprintf(folder, sizeof folder, "%s.exporting", to);
+    char named[MT_CKPT_PATH], folder[MT_CKPT_PATH];
+    struct exporting x = {.how = how, .to = named, .folder = folder};
+    MT_TRY(name_folders(to, named, folder, e));
     MT_TRY(mt_ckpt_config(from, &cfg, e));
     MT_TRY(mt_source_open(&x.source, from, e));
     mt_status st = export(&x, &cfg, e);

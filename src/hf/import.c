@@ -10,6 +10,7 @@
 #include "ckpt/publish.h"
 #include "ckpt/read.h"
 #include "hf/config.h"
+#include "hf/half.h"
 #include "hf/match.h"
 
 enum { FILE_BYTES = 1 << 30, CONFIG_MOST = 1 << 24 };
@@ -70,24 +71,6 @@ static mt_status finish_rank(void *reader, mt_err *e)
     return MT_OK;
 }
 
-/* IEEE half precision, in which every number of it is one of f32's. */
-static float f32_of_half(uint16_t h)
-{
-    uint32_t sign = (uint32_t)(h & 0x8000) << 16, exp = h >> 10 & 31, frac = h & 0x3ff, u;
-    float f;
-    if (exp == 31)
-        u = sign | 0x7f800000u | frac << 13;
-    else if (exp)
-        u = sign | (exp + 112) << 23 | frac << 13;
-    else {
-        f = (float)frac * 0x1p-24f;
-        memcpy(&u, &f, 4);
-        u |= sign;
-    }
-    memcpy(&f, &u, 4);
-    return f;
-}
-
 static void convert(enum mt_tensor_type type, const char *raw, float *to, int64_t n)
 {
     uint16_t h;
@@ -97,7 +80,7 @@ static void convert(enum mt_tensor_type type, const char *raw, float *to, int64_
     }
     for (int64_t i = 0; i < n; i++) {
         memcpy(&h, raw + 2 * i, 2);
-        to[i] = type == MT_TENSOR_BF16 ? mt_f32_of(h) : f32_of_half(h);
+        to[i] = type == MT_TENSOR_BF16 ? mt_f32_of(h) : mt_f32_of_half(h);
     }
 }
 

@@ -46,7 +46,7 @@ check "own: nothing is left of the writing" test ! -e "$work/own.exporting"
 "$MT_BIN" ckpt import "$work/own" "$work/own.ck" >"$work/out"
 run "$MT_BIN" ckpt diff "$last" "$work/own.ck"
 check "own: nothing but moments differs" test "$(grep -vc 'optim\.' "$work/out")" = 3
-run "$MT_BIN" ckpt export "$last" "$work/own16" --dtype bf16
+run "$MT_BIN" ckpt export "$last" "$work/own16/" --dtype bf16
 check "own: bf16" says 'bf16$'
 "$MT_BIN" ckpt import "$work/own16" "$work/own16.ck" >"$work/out"
 "$MT_BIN" ckpt export "$work/own16.ck" "$work/own16.2" --dtype bf16 >"$work/out"
