@@ -48,6 +48,8 @@ row '32,768 tokens, full recompute' '370' "${full[@]}"
 row '— gradients reduced in bf16' '' "${full[@]}" wire.reduce=bf16
 row '— all of the adapter (25 GB/s)' '' "${full[@]}" cluster.net.efficiency=1
 row '— one document a sequence' '' "${full[@]}" --documents full
+row '— grouped products as fast as SonicMoE' '' "${full[@]}" cluster.grouped.efficiency=0.485
+row '— one level of gathers and reductions' '' "${full[@]}" shard.hierarchy=flat
 all=("${balanced[@]}")                           # the configuration as it is
 row '65,536 tokens, everything' 'about 1,300' "${all[@]}"
 row '— gradients reduced in f32' '' "${all[@]}" wire.reduce=f32
@@ -64,4 +66,8 @@ fp8=("${all[@]}" wire.gather_experts=fp8)        # predictions: rows below chang
 row '— fp8, receive buffers of 0.15' 'beyond' "${fp8[@]}" moe.buffer_factor=0.15
 row '— fp8, all of the adapter' 'beyond' "${fp8[@]}" cluster.net.efficiency=1
 row '— fp8, all rows of experts in one round' 'beyond' "${fp8[@]}" moe.buffer_factor=1.25
-row '— fp8, results of attention kept on the host' 'beyond' "${fp8[@]}" recompute.keep=attention,attn_out recompute.keep_on=host
+row '— fp8, dense weights too' 'beyond' "${fp8[@]}" wire.gather_dense=fp8
+row '— fp8, the last four layers stay gathered' 'beyond' "${fp8[@]}" shard.keep_last=4
+kept=(recompute.keep=attention,attn_out recompute.keep_on=host)
+row '— fp8, results of attention kept on the host' 'beyond' "${fp8[@]}" "${kept[@]}"
+row '— all of fp8, one round, attention kept' 'beyond' "${fp8[@]}" "${kept[@]}" wire.gather_dense=fp8 moe.buffer_factor=1.25

@@ -152,9 +152,11 @@ static mt_status put_streams(const struct page *p, mt_err *e)
     int n = mt_picture_windows(p->line, w);
     char text[96];
     snprintf(text, sizeof text, "Time line of rank %d", p->line->rank);
-    heading(p, text,
-            "What each stream does. A column of pixels shows what takes most of its time; point at a stretch "
-            "for its operations.");
+    heading(
+        p, text,
+        "What each stream does. A column of pixels shows what takes most of its time at work; as many are "
+        "blank as the stream is idle for. Point at a stretch "
+        "for its operations.");
     put_key(p);
     for (int i = 0; i < n; i++) {
         fprintf(p->f, "<h3>%s</h3>\n", w[i].text);
