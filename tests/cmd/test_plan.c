@@ -141,7 +141,7 @@ TEST(a_search)
                                 "--vary recompute.policy=full,none";
     char words[512];
     prints("--nodes 2 --search --budget 12 --finalists 2",
-           "12 of 7962624000 combinations planned for 8 ranks (budget 12)");
+           "12 of 6879707136000 combinations planned for 8 ranks (budget 12)");
     prints(small, "12 of 12 combinations");
     CHECK(strstr(printed, "as given -- slower by "));
     refuses("--search=all", MT_CONFIG, "no flag '--search'");

@@ -185,6 +185,7 @@ TEST(what_does_not_fit_and_what_is_assumed)
     make(2, "--ranks 4 --assumptions cluster.size.device=1e6 cluster.size.device_other=9e5", MT_NOFIT);
     check_well_formed(page);
     CHECK(strstr(page, "Does not fit: ") && strstr(page, "+20%</th>") && strstr(page, ">limit "));
+    CHECK(strstr(page, "checkpoint +25.0% -16.7%</td>") && strstr(page, "fits if ") == NULL);
     CHECK_INT(plan(2, "--html /no/such/folder/page.html"), MT_IO);
     CHECK(strstr(e.msg, "/no/such/folder/page.html"));
     CHECK_INT(plan(2, "--trace-rank 16 --html /dev/null"), MT_CONFIG);
