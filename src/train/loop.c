@@ -157,7 +157,6 @@ mt_status mt_train(const mt_config *cfg, const struct mt_job *job, mt_err *e)
 {
     struct mt_run r = {
         .cfg = cfg, .job = job, .world = job->world, .saved = -1, .metrics.fd = -1, .lock = -1};
-    mt_job_deadline(job, cfg->run_hang_timeout);
     mt_status st = mt_run_open(&r, e);
     r.stop = cfg->run_stop_after ? r.at.step + cfg->run_stop_after : -1;
     if (st == MT_OK) st = loop(&r, e);
