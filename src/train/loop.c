@@ -113,6 +113,7 @@ static mt_status one_step(struct mt_run *r, mt_err *e)
     MT_TRY(mt_run_fatal(r, run_step(r, e), e));
     MT_TRY(check_step(r, e));
     r->at.step++;
+    r->ending.steps = r->at.step;
     r->at.tokens += x.step_tokens;
     x.step = r->at.step;
     x.tokens = r->at.tokens;
@@ -131,9 +132,20 @@ static mt_status one_step(struct mt_run *r, mt_err *e)
 
 static bool asked_to_stop(struct mt_run *r)
 {
-    mt_control_signals(&r->control);
+    r->control.x[MT_CONTROL_STOP] = mt_watchdog_stop(r->watchdog);
     mt_control_agree(&r->control, r->job);
     return r->control.x[MT_CONTROL_STOP];
+}
+
+static void save(struct mt_run *r)
+{
+    mt_watchdog_enter(r->watchdog, MT_PHASE_SAVE, r->at.step);
+    mt_run_save(r);
+}
+static mt_status leave(struct mt_run *r, bool early, mt_err *e)
+{
+    mt_watchdog_enter(r->watchdog, MT_PHASE_SAVE, r->at.step);
+    return mt_run_leave(r, early, e);
 }
 
 static mt_status loop(struct mt_run *r, mt_err *e)
@@ -143,23 +155,38 @@ static mt_status loop(struct mt_run *r, mt_err *e)
         mt_say("step %5lld  nothing to do: train.steps is %lld\n", (long long)r->at.step,
                (long long)c->train_steps);
     while (r->at.step < c->train_steps) {
+        mt_watchdog_enter(r->watchdog, r->at.step == r->metrics.first_step ? MT_PHASE_FIRST_STEP : MT_PHASE_STEP,
+                          r->at.step + 1);
         MT_TRY(one_step(r, e));
         bool last = r->at.step == c->train_steps;
-        if (c->train_eval_interval && (last || r->at.step % c->train_eval_interval == 0))
+        if (c->train_eval_interval && (last || r->at.step % c->train_eval_interval == 0)) {
+            mt_watchdog_enter(r->watchdog, MT_PHASE_VALIDATION, r->at.step);
             MT_TRY(mt_run_validate(r, e));
-        if (!last && c->ckpt_interval && r->at.step % c->ckpt_interval == 0) mt_run_save(r);
-        if (!last && (asked_to_stop(r) || r->at.step == r->stop)) return mt_run_leave(r, true, e);
+        }
+        if (!last && c->ckpt_interval && r->at.step % c->ckpt_interval == 0) save(r);
+        if (!last && (asked_to_stop(r) || r->at.step == r->stop)) return leave(r, true, e);
     }
-    return mt_run_leave(r, false, e);
+    return leave(r, false, e);
 }
 
 mt_status mt_train(const mt_config *cfg, const struct mt_job *job, mt_err *e)
 {
-    struct mt_run r = {
-        .cfg = cfg, .job = job, .world = job->world, .saved = -1, .metrics.fd = -1, .lock = -1};
-    mt_status st = mt_run_open(&r, e);
+    struct mt_run r = {.cfg = cfg,
+                       .job = job,
+                       .world = job->world,
+                       .saved = -1,
+                       .metrics.fd = -1,
+                       .lock = -1,
+                       .ending = {.cfg = cfg, .job = job}};
+    mt_status st = mt_nodes_open(&r.nodes, job, e);
+    if (st == MT_OK) st = mt_job_agree(job, mt_watchdog_open(&r.watchdog, &r.ending, &r.nodes, e), e);
+    if (st == MT_OK) st = mt_run_open(&r, e);
     r.stop = cfg->run_stop_after ? r.at.step + cfg->run_stop_after : -1;
+    r.ending.steps = r.at.step;
     if (st == MT_OK) st = loop(&r, e);
+    mt_ending_last(&r.ending, st, e);
     mt_run_close(&r);
+    mt_watchdog_close(r.watchdog);
+    mt_nodes_close(&r.nodes);
     return st;
 }

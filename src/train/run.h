@@ -1,5 +1,5 @@
 /* run.h: a training run under way, and its parts: how it is opened (start.c), what the processes agree on between steps
- * (control.c), a step (loop.c), validation (validate.c), checkpoints (saving.c). */
+ * (control.c), a step (loop.c), validation (validate.c), checkpoints (saving.c), who watches over it (watchdog.c). */
 #ifndef MT_TRAIN_RUN_H
 #define MT_TRAIN_RUN_H
 #include "ckpt/ckpt.h"
@@ -7,6 +7,7 @@
 #include "train/control.h"
 #include "train/metrics.h"
 #include "train/tracing.h"
+#include "train/watchdog.h"
 
 struct mt_run {
     const mt_config *cfg;
@@ -16,6 +17,9 @@ struct mt_run {
     struct mt_tracing tracing;
     struct mt_ckpt_items items; /* what a checkpoint holds, of all ranks */
     struct mt_control control;
+    struct mt_nodes nodes;
+    struct mt_ending ending;
+    struct mt_watchdog *watchdog;
     int64_t *routed; /* rows of every block's experts, for the metrics */
     int world;
     struct mt_ckpt_meta at; /* steps done, tokens seen */
@@ -39,8 +43,9 @@ void mt_run_close(struct mt_run *r);
 
 /* Between two agreements of the processes a failure is this one's alone, and the others already wait for it in a collective:
  * ends the job. */
-static inline mt_status mt_run_fatal(const struct mt_run *r, mt_status st, const mt_err *e)
+static inline mt_status mt_run_fatal(struct mt_run *r, mt_status st, const mt_err *e)
 {
+    if (st != MT_OK && r->job->ops) mt_ending_write(&r->ending, (int)st, mt_status_name(st), e->msg);
     return mt_job_fatal(r->job, st, e);
 }
 

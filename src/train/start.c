@@ -159,11 +159,14 @@ mt_status mt_run_open(struct mt_run *r, mt_err *e)
     MT_TRY(same_everywhere(r, e));
     MT_TRY(mt_job_agree(r->job, open_data(r, e), e));
     MT_TRY(mt_session_open_job(&r->s, r->cfg, r->job, false, e));
+    mt_watchdog_session(r->watchdog, &r->s);
     MT_TRY(same_layout(r, e));
     MT_TRY(mt_job_agree(r->job, r->job->me ? MT_OK : mt_folder_open(r->cfg, &r->lock, resume, e), e));
+    if (r->job->me == 0) mt_ending_begin(&r->ending);
     mt_job_broadcast(r->job, resume, sizeof resume, 0);
+    if (r->job->me != 0) mt_ending_begin(&r->ending);
     MT_TRY(open_items(r, e));
-    mt_control_signals(&r->control);
+    r->control.x[MT_CONTROL_STOP] = mt_watchdog_stop(r->watchdog);
     mt_control_agree(&r->control, r->job);
     if (r->control.x[MT_CONTROL_STOP])
         MT_FAIL(e, MT_PREEMPTED, "stopped before the first step; what was saved before is as it was");
@@ -186,6 +189,7 @@ void mt_run_close(struct mt_run *r)
     mt_ckpt_items_close(&r->items);
     mt_wire_trace_end(&r->s);
     mt_tracing_close(&r->tracing);
+    mt_watchdog_session(r->watchdog, NULL);
     mt_session_close(&r->s);
     free(r->staging);
     free(r->routed);

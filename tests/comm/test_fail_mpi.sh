@@ -35,7 +35,7 @@ check "srun without a process interface: what to do" says 'srun --mpi=pmix'
 # starts 2 processes that would run for long; mpirun is $launcher
 start_long() {
     rm -rf long
-    timeout 60 mpirun -n 2 "$MT_BIN" train tiny.yaml run.dir=long train.steps=1000000 ckpt.interval=0 run.hang_timeout=2s >"$work/out" 2>&1 &
+    timeout 60 mpirun -n 2 "$MT_BIN" train tiny.yaml run.dir=long train.steps=1000000 ckpt.interval=0 >"$work/out" 2>&1 &
     launcher=$!
     for _ in $(seq 100); do
         [[ $(cat long/metrics.jsonl 2>/dev/null | wc -l) -lt 3 ]] || return 0
@@ -60,9 +60,29 @@ kill -USR1 "$(pgrep -P "$launcher" | head -n 1)"
 check "a signal to mpirun stops all" ended_within 10
 check "a signal to mpirun: to go on" ended 75
 check "a signal to mpirun: everything is saved" says 'stopped after step .* everything is saved'
-check "a third long run" start_long
-kill -STOP "$(pgrep -P "$(pgrep -P "$launcher" | head -n 1)" | tail -n 1)"
-check "a rank that stands still ends the job" ended_within 12
-check "a rank that stands still: a hang" ended 9
-check "a rank that stands still: said by one that waits" says '^moetitan: rank [01]: .*is not over after 2 s'
+# A rank under SIGSTOP, of four: the first of those that watch, the last, and one between.
+stopped() { # RANK
+    local id
+    rm -rf long
+    timeout 60 mpirun -n 4 "$MT_BIN" train tiny.yaml run.dir=long train.steps=1000000 train.global_batch=8 mesh.ep=2 ckpt.interval=0 \
+        run.hang_timeout=2s watchdog.factor=1 >"$work/out" 2>&1 &
+    launcher=$!
+    for _ in $(seq 100); do
+        [[ $(cat long/metrics.jsonl 2>/dev/null | wc -l) -lt 3 ]] || break
+        sleep 0.1
+    done
+    for id in $(pgrep -P "$(pgrep -P "$launcher" | head -n 1)"); do
+        if tr '\0' '\n' <"/proc/$id/environ" | grep -q "^OMPI_COMM_WORLD_RANK=$1\$"; then kill -STOP "$id"; fi
+    done
+}
+for rank in 2 0 3; do
+    stopped $rank
+    check "rank $rank stands still: the job ends" ended_within 20
+    check "rank $rank stands still: a hang" test "$rc" = 9
+    check "rank $rank stands still: it is named" says "^moetitan: rank [0-9]: no progress: a step .* is not over after .*: rank $rank .* does not answer"
+    check "rank $rank stands still: so is what waits for it" says "does not answer.*it has not entered .* of the .* group, stream .*, number [0-9]+, where rank"
+    check "rank $rank stands still: alone" silent_about 'more are missing'
+    check "rank $rank stands still: the reason is in the folder" grep -q '"code":9,"name":"HANG","message":"no progress.*"step":' long/exit.json
+    check "rank $rank stands still: three ranks tell their last collectives" test "$(grep -c '^    last: .* number ' long/hang.txt)" = 3
+done
 finish

@@ -51,7 +51,8 @@ static const char *const changed =
     "init: {from: x}\n"
     "run: {dir: '~', print_owners: true, memory: true, traffic: true, trace_collectives: true, stop_after: "
     "4, "
-    "hang_timeout: 90s}\n";
+    "hang_timeout: 90s}\n"
+    "watchdog: {factor: 3, setup: 1m, first_step: 2m, validation: 3m, save: 4m}\n";
 
 TEST(the_changed_text_changes_everything)
 {
