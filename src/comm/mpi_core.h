@@ -18,7 +18,7 @@ struct mt_mpi {
     _Atomic(const char *) what;
     atomic_int peer;
     struct mt_mpi_note *sent; /* owned: notes may be under way until MPI ends */
-    pthread_mutex_t lock; /* MPI may be called by any thread, but by one at a time */
+    pthread_mutex_t lock;     /* MPI may be called by any thread, but by one at a time */
 };
 /* What MPI cannot do ends the job. */
 void mt_mpi_must(const struct mt_mpi *m, int rc, const char *what);

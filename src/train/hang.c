@@ -46,7 +46,8 @@ static bool together(const struct search *x, int group, int a, int b)
 }
 static int *leaders(const struct mt_mesh *mesh, int n)
 {
-    int *leader = calloc((size_t)n * MT_N_GROUPS, sizeof *leader), *member = calloc((size_t)n, sizeof *member);
+    int *leader = calloc((size_t)n * MT_N_GROUPS, sizeof *leader),
+        *member = calloc((size_t)n, sizeof *member);
     for (int g = 0; g < MT_N_GROUPS && leader && member; g++)
         for (int r = 0; r < n; r++) {
             (void)mt_mesh_members(mesh, (enum mt_group_id)g, r, member);
@@ -63,7 +64,8 @@ static void wanted_in_call(const struct search *x, int m, char *text, size_t siz
     for (int r = 0; r < x->n; r++) {
         const struct mt_hang_state *w = &x->state[r];
         bool with = w->answered && w->call[0] && (w->peer < 0 || w->peer == m);
-        if (r == m || !with || (w->peer < 0 && x->state[m].answered && x->state[m].calls >= w->calls)) continue;
+        if (r == m || !with || (w->peer < 0 && x->state[m].answered && x->state[m].calls >= w->calls))
+            continue;
         snprintf(text, size, "%s between the processes, call %lld, where rank %d waits", w->call,
                  (long long)w->calls, r);
         return;
@@ -99,8 +101,8 @@ static void explain(const struct search *x, int m, char why[MT_HANG_WHY])
         snprintf(why, MT_HANG_WHY, "rank %d (node %s) has not entered %s", m, s->node, text);
     else
         snprintf(why, MT_HANG_WHY,
-                 "rank %d (node %s) does not answer, its process is stopped or its node is lost%s%s", m, s->node,
-                 known ? "; it has not entered " : "", text);
+                 "rank %d (node %s) does not answer, its process is stopped or its node is lost%s%s", m,
+                 s->node, known ? "; it has not entered " : "", text);
 }
 
 int mt_hang_missing(const struct mt_hang_state *state, int n, const struct mt_mesh *mesh, int *missing,
@@ -153,7 +155,8 @@ void mt_hang_print(FILE *out, const struct mt_hang_state *s, bool last)
     if (s->call[0]) fprintf(out, "; in %s between the processes, call %lld", s->call, (long long)s->calls);
     if (s->call[0] && s->peer >= 0) fprintf(out, ", with rank %d", s->peer);
     if (s->stands)
-        fprintf(out, "; host code %s%s", mt_stand_host(s->stand.host), s->stand.working ? "; a worker is busy" : "");
+        fprintf(out, "; host code %s%s", mt_stand_host(s->stand.host),
+                s->stand.working ? "; a worker is busy" : "");
     fprintf(out, "\n");
     for (int i = 0; i < MT_N_STREAMS && s->stands; i++) print_stream(out, i, &s->stand.stream[i]);
     int64_t n = s->stands && last ? s->stand.n_last : 0;

@@ -59,6 +59,7 @@ static void prepare_step(struct mt_run *r)
         t->step = r->at.step;
         t->micro = r->s.rank[i].model.opt.micro_batches;
         t->lr_factor = factor;
+        mt_guard_limit(&r->guard, t);
     }
 }
 
@@ -81,24 +82,14 @@ static void tell_trace(struct mt_run *r)
         fprintf(stderr, "moetitan: %s\n", e.msg);
 }
 
-/* What the step found is what it should be: equal on all ranks. */
-static mt_status check_step(const struct mt_run *r, mt_err *e)
+static mt_status check_step(const struct mt_step *t, mt_err *e)
 {
-    const struct mt_step *t = &r->s.rank[0].step;
-    char newest[64] = "There is no checkpoint";
     MT_REQUIRE(t->valid > 0, e, MT_DATA,
                "step %lld: none of its tokens has a successor in its own document, so there is nothing to "
                "learn from; use longer documents, or "
                "a larger train.seq_len or train.global_batch",
                (long long)t->step + 1);
-    if (t->updated) return MT_OK;
-    if (r->saved >= 0)
-        snprintf(newest, sizeof newest, "The newest checkpoint is of step %lld", (long long)r->saved);
-    MT_FAIL(e, MT_NONFINITE,
-            "step %lld: the loss is %g and the gradient norm %g; the weights were left as they were. %s; a "
-            "lower optim.lr or a longer "
-            "optim.warmup_steps may help",
-            (long long)t->step + 1, t->loss / (double)t->valid, t->norm, newest);
+    return MT_OK;
 }
 
 static mt_status one_step(struct mt_run *r, mt_err *e)
@@ -111,14 +102,17 @@ static mt_status one_step(struct mt_run *r, mt_err *e)
     MT_TRY(mt_run_fatal(r, batch_to_arenas(r, &x, e), e));
     prepare_step(r);
     MT_TRY(mt_run_fatal(r, run_step(r, e), e));
-    MT_TRY(check_step(r, e));
-    r->at.step++;
-    r->ending.steps = r->at.step;
-    r->at.tokens += x.step_tokens;
-    x.step = r->at.step;
-    x.tokens = r->at.tokens;
+    MT_TRY(check_step(t, e));
+    x.step = r->at.step + 1;
+    x.tokens = r->at.tokens + x.step_tokens;
     x.loss = t->loss / (double)t->valid;
     x.grad_norm = t->norm;
+    if (!t->updated) MT_TRY(mt_run_left_out(r, &x, e));
+    r->at.step = x.step;
+    r->ending.steps = x.step;
+    r->at.tokens = x.tokens;
+    if (!t->updated) return MT_OK;
+    mt_guard_add(&r->guard, x.loss, x.grad_norm);
     x.lr = c->optim_lr * t->lr_factor;
     x.balance = balance(r);
     x.step_s = mt_now() - t0;
@@ -155,7 +149,8 @@ static mt_status loop(struct mt_run *r, mt_err *e)
         mt_say("step %5lld  nothing to do: train.steps is %lld\n", (long long)r->at.step,
                (long long)c->train_steps);
     while (r->at.step < c->train_steps) {
-        mt_watchdog_enter(r->watchdog, r->at.step == r->metrics.first_step ? MT_PHASE_FIRST_STEP : MT_PHASE_STEP,
+        mt_watchdog_enter(r->watchdog,
+                          r->at.step == r->metrics.first_step ? MT_PHASE_FIRST_STEP : MT_PHASE_STEP,
                           r->at.step + 1);
         MT_TRY(one_step(r, e));
         bool last = r->at.step == c->train_steps;

@@ -34,6 +34,9 @@ void mt_metrics_banner(const struct mt_metrics *m, const struct mt_session *s);
 /* A line of metrics.jsonl; `show`: one on the terminal too. */
 void mt_metrics_step(struct mt_metrics *m, const struct mt_session *s, const struct mt_metrics_step *x,
                      bool show);
+/* Instead, of a step that was not applied: loss and gradient norm may be no numbers. rollback: the step whose weights came back;
+ * -1: none did. */
+void mt_metrics_left_out(struct mt_metrics *m, const struct mt_metrics_step *x, bool spike, int64_t rollback);
 void mt_metrics_valid(struct mt_metrics *m, int64_t step, double val_loss);
 double mt_now(void); /* seconds, monotonic */
 #endif

@@ -6,7 +6,8 @@
 
 mt_status mt_nodes_open(struct mt_nodes *x, const struct mt_job *job, mt_err *e)
 {
-    int64_t *word = calloc((size_t)job->n, sizeof *x->name); /* the names as numbers: every process adds its own */
+    int64_t *word =
+        calloc((size_t)job->n, sizeof *x->name); /* the names as numbers: every process adds its own */
     *x = (struct mt_nodes){.name = (void *)word, .job = job};
     mt_status st = word ? MT_OK : mt_err_set(e, MT_IO, "no memory for the names of %d nodes", job->n);
     MT_TRY(mt_job_agree(job, st, e));

@@ -1,10 +1,12 @@
 /* run.h: a training run under way, and its parts: how it is opened (start.c), what the processes agree on between steps
- * (control.c), a step (loop.c), validation (validate.c), checkpoints (saving.c), who watches over it (watchdog.c). */
+ * (control.c), a step (loop.c), validation (validate.c), checkpoints (saving.c), what becomes of a bad step
+ * (guard.c, left_out.c), who watches over it (watchdog.c). */
 #ifndef MT_TRAIN_RUN_H
 #define MT_TRAIN_RUN_H
 #include "ckpt/ckpt.h"
 #include "data/loader.h"
 #include "train/control.h"
+#include "train/guard.h"
 #include "train/metrics.h"
 #include "train/tracing.h"
 #include "train/watchdog.h"
@@ -17,6 +19,7 @@ struct mt_run {
     struct mt_tracing tracing;
     struct mt_ckpt_items items; /* what a checkpoint holds, of all ranks */
     struct mt_control control;
+    struct mt_guard guard;
     struct mt_nodes nodes;
     struct mt_ending ending;
     struct mt_watchdog *watchdog;
@@ -48,6 +51,10 @@ static inline mt_status mt_run_fatal(struct mt_run *r, mt_status st, const mt_er
     if (st != MT_OK && r->job->ops) mt_ending_write(&r->ending, (int)st, mt_status_name(st), e->msg);
     return mt_job_fatal(r->job, st, e);
 }
+
+/* The step just done, x, was not applied: as the guard's options say it is left out, the newest checkpoint loaded, or the run
+ * over, which is NONFINITE. All processes. */
+MT_MUST_USE mt_status mt_run_left_out(struct mt_run *r, const struct mt_metrics_step *x, mt_err *e);
 
 /* The loss of the validation data, told to metrics and terminal. All processes. */
 MT_MUST_USE mt_status mt_run_validate(struct mt_run *r, mt_err *e);

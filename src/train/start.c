@@ -172,6 +172,8 @@ mt_status mt_run_open(struct mt_run *r, mt_err *e)
         MT_FAIL(e, MT_PREEMPTED, "stopped before the first step; what was saved before is as it was");
     MT_TRY(mt_job_agree(r->job, initial_state(r, resume, e), e));
     MT_TRY(mt_job_agree(r->job, open_rest(r, &ahead, e), e));
+    MT_TRY(mt_job_agree(r->job, mt_guard_open(&r->guard, r->cfg, e), e));
+    MT_TRY(mt_guard_recall(&r->guard, r->job, e));
     MT_TRY(mt_job_agree(r->job, r->cfg->run_memory ? mt_usage_report(&r->s, e) : MT_OK, e));
     if (r->job->me != 0) return MT_OK;
     mt_metrics_banner(&r->metrics, &r->s);
@@ -186,6 +188,7 @@ void mt_run_close(struct mt_run *r)
 {
     mt_loader_close(r->loader);
     mt_metrics_close(&r->metrics);
+    mt_guard_close(&r->guard);
     mt_ckpt_items_close(&r->items);
     mt_wire_trace_end(&r->s);
     mt_tracing_close(&r->tracing);

@@ -47,7 +47,8 @@ static double floor_of(const mt_config *c, enum mt_phase p)
 {
     switch (p) {
 #define MT_PHASE(name, text, floor) \
-    case MT_PHASE_##name: return c->floor;
+    case MT_PHASE_##name:           \
+        return c->floor;
 #include "train/phase.def"
 #undef MT_PHASE
     default: return 0;

@@ -20,8 +20,8 @@ enum mt_phase {
 struct mt_watchdog;
 
 /* Begins with the phase SETUP. ending, nodes: borrowed. IO: no thread. */
-MT_MUST_USE mt_status mt_watchdog_open(struct mt_watchdog **w, struct mt_ending *ending, const struct mt_nodes *nodes,
-                                       mt_err *e);
+MT_MUST_USE mt_status mt_watchdog_open(struct mt_watchdog **w, struct mt_ending *ending,
+                                       const struct mt_nodes *nodes, mt_err *e);
 void mt_watchdog_close(struct mt_watchdog *w); /* NULL is fine */
 /* Whose ranks it may ask; NULL before that one is closed. w NULL is fine. */
 void mt_watchdog_session(struct mt_watchdog *w, const struct mt_session *s);

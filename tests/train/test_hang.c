@@ -14,8 +14,13 @@ static void begin(void)
     CHECK(mt_mesh_init(&mesh_, N, 2, 1, N, &e) == MT_OK);
     memset(state_, 0, sizeof state_);
     for (int r = 0; r < N; r++) {
-        state_[r] = (struct mt_hang_state){
-            .answered = 1, .rank = r, .phase = MT_PHASE_STEP, .peer = -1, .step = 5, .calls = 10, .stands = 1};
+        state_[r] = (struct mt_hang_state){.answered = 1,
+                                           .rank = r,
+                                           .phase = MT_PHASE_STEP,
+                                           .peer = -1,
+                                           .step = 5,
+                                           .calls = 10,
+                                           .stands = 1};
         snprintf(state_[r].node, sizeof state_[r].node, "n%d", r / 2);
         state_[r].stand.rank = r;
         state_[r].stand.run = 7;
@@ -53,7 +58,8 @@ TEST(a_rank_that_is_late_to_a_collective)
     meets(1, MT_GROUP_SHARD, MT_GATHER, 3);
     CHECK_INT(missing(), 1);
     CHECK_INT(missing_[0], 0);
-    CHECK_STR(why_, "rank 0 (node n0) has not entered gather of the shard group, stream gather, number 3, where rank 1 waits");
+    CHECK_STR(why_, "rank 0 (node n0) has not entered gather of the shard group, stream gather, number 3, "
+                    "where rank 1 waits");
     state_[0].stand.entered[MT_GROUP_SHARD][MT_GATHER] = 3; /* now it has, and may be slow to move */
     CHECK_INT(missing(), 0);
     state_[0].stand.entered[MT_GROUP_SHARD][MT_GATHER] = 9;
@@ -99,7 +105,9 @@ TEST(calls_between_processes)
     for (int r = 0; r < N; r++)
         if (r != 2) snprintf(state_[r].call, sizeof state_[r].call, "a broadcast"), state_[r].calls = 11;
     CHECK_INT(missing(), 1);
-    CHECK_STR(why_, "rank 2 (node n1) has not entered a broadcast between the processes, call 11, where rank 0 waits");
+    CHECK_STR(
+        why_,
+        "rank 2 (node n1) has not entered a broadcast between the processes, call 11, where rank 0 waits");
     begin();
     snprintf(state_[1].call, sizeof state_[1].call, "receiving");
     state_[1].peer = 3;

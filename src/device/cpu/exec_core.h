@@ -128,7 +128,7 @@ void mt_wire_wait(struct mt_exec *e);      /* before the next look, for want of 
 
 /* exec_hang.c, under the lock */
 void mt_stand_entered(struct mt_exec_rank *r, const struct mt_node *n); /* a collective begins */
-mt_status mt_hang_describe(struct mt_exec_rank *r);                     /* why r goes no further, as its error */
+mt_status mt_hang_describe(struct mt_exec_rank *r); /* why r goes no further, as its error */
 
 /* exec_trial.c */
 void mt_trial_delay(const struct mt_exec *e, int64_t pick); /* not under the lock */

@@ -15,7 +15,7 @@ struct mt_stand_stream {
     uint16_t op;               /* RUNS, MEETS */
     mt_event ev;               /* WAITS: for this */
     struct mt_collective what; /* MEETS: a collective, and */
-    int32_t members, here;     /* in this process: how many have come; between processes: 0 of them are known */
+    int32_t members, here; /* in this process: how many have come; between processes: 0 of them are known */
 };
 struct mt_stand {
     int32_t rank;
