@@ -124,13 +124,6 @@ static mt_status one_step(struct mt_run *r, mt_err *e)
     return MT_OK;
 }
 
-static bool asked_to_stop(struct mt_run *r)
-{
-    r->control.x[MT_CONTROL_STOP] = mt_watchdog_stop(r->watchdog);
-    mt_control_agree(&r->control, r->job);
-    return r->control.x[MT_CONTROL_STOP];
-}
-
 static void save(struct mt_run *r)
 {
     mt_watchdog_enter(r->watchdog, MT_PHASE_SAVE, r->at.step);
@@ -159,7 +152,10 @@ static mt_status loop(struct mt_run *r, mt_err *e)
             MT_TRY(mt_run_validate(r, e));
         }
         if (!last && c->ckpt_interval && r->at.step % c->ckpt_interval == 0) save(r);
-        if (!last && (asked_to_stop(r) || r->at.step == r->stop)) return leave(r, true, e);
+        if (last) break;
+        mt_run_ask(r);
+        if (r->control.x[MT_CONTROL_STOP] || r->at.step == r->stop) return leave(r, true, e);
+        if (r->control.x[MT_CONTROL_SAVE]) save(r);
     }
     return leave(r, false, e);
 }
@@ -175,6 +171,7 @@ mt_status mt_train(const mt_config *cfg, const struct mt_job *job, mt_err *e)
                        .ending = {.cfg = cfg, .job = job}};
     mt_status st = mt_nodes_open(&r.nodes, job, e);
     if (st == MT_OK) st = mt_job_agree(job, mt_watchdog_open(&r.watchdog, &r.ending, &r.nodes, e), e);
+    mt_run_find_end(&r);
     if (st == MT_OK) st = mt_run_open(&r, e);
     r.stop = cfg->run_stop_after ? r.at.step + cfg->run_stop_after : -1;
     r.ending.steps = r.at.step;

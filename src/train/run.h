@@ -1,6 +1,6 @@
 /* run.h: a training run under way, and its parts: how it is opened (start.c), what the processes agree on between steps
  * (control.c), a step (loop.c), validation (validate.c), checkpoints (saving.c), what becomes of a bad step
- * (guard.c, left_out.c), who watches over it (watchdog.c). */
+ * (guard.c, left_out.c), who watches over it (watchdog.c), what asks it to stop (asked.c). */
 #ifndef MT_TRAIN_RUN_H
 #define MT_TRAIN_RUN_H
 #include "ckpt/ckpt.h"
@@ -30,6 +30,7 @@ struct mt_run {
     int32_t *staging; /* prefetched batches: [prefetch][ranks here][4][micro N] */
     int64_t saved;    /* step of the newest checkpoint, -1: none */
     int64_t stop;     /* end of this process by run.stop_after */
+    double end;       /* when the job's time is over, by mt_now; known to the first process */
     int lock;         /* the run's folder, locked against a second job; -1: not open */
 };
 
@@ -55,6 +56,11 @@ static inline mt_status mt_run_fatal(struct mt_run *r, mt_status st, const mt_er
 /* The step just done, x, was not applied: as the guard's options say it is left out, the newest checkpoint loaded, or the run
  * over, which is NONFINITE. All processes. */
 MT_MUST_USE mt_status mt_run_left_out(struct mt_run *r, const struct mt_metrics_step *x, mt_err *e);
+
+/* When the job's time will be over. Before anything is allocated. */
+void mt_run_find_end(struct mt_run *r);
+/* What signals, files in the run's folder and the time ask for, agreed by all processes, in r->control. */
+void mt_run_ask(struct mt_run *r);
 
 /* The loss of the validation data, told to metrics and terminal. All processes. */
 MT_MUST_USE mt_status mt_run_validate(struct mt_run *r, mt_err *e);
