@@ -21,7 +21,8 @@
     X(DEVICE, 7, "an operation failed on the device")                                \
     X(RANKS, 8, "ranks disagree, or one was lost")                                   \
     X(HANG, 9, "no progress within the deadline")                                    \
-    X(NONFINITE, 10, "loss or gradient norm is not a number")                        \
+    X(NONFINITE, 10, "loss or gradient norm is not a number, or far above the last") \
+    X(CORRUPT, 11, "replicas hold different weights: something fails unnoticed")     \
     X(PREEMPTED, 75, "asked to stop; everything is saved, start again to go on")
 
 typedef enum mt_status {

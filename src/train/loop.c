@@ -25,6 +25,7 @@ static mt_status batch_to_arenas(struct mt_run *r, struct mt_metrics_step *x, mt
         MT_TRY(mt_loader_wait(r->loader, r->s.first + i, r->at.step, &info, e));
         sample_to_arena(r, i, mt_run_slot(r, i, r->at.step));
         x->data_wait_s += info.waited_s;
+        mt_stragglers_data(&r->stragglers, &r->s, i, info.waited_s);
         x->imbalance = info.imbalance; /* of the step: equal on all ranks */
     }
     return mt_run_prefetch(r, r->at.step + r->cfg->data_prefetch, e);
@@ -92,13 +93,31 @@ static mt_status check_step(const struct mt_step *t, mt_err *e)
     return MT_OK;
 }
 
+/* The step was applied: what it found, for the metrics and for those that watch. */
+static mt_status tell_step(struct mt_run *r, struct mt_metrics_step *x, double begun, mt_err *e)
+{
+    const mt_config *c = r->cfg;
+    bool show = x->step % c->train_log_interval == 0 || x->step == 1 || x->step == c->train_steps;
+    char ranks[MT_STRAGGLERS_TEXT];
+    mt_guard_add(&r->guard, x->loss, x->grad_norm);
+    mt_stragglers_step(&r->stragglers, &r->s, &r->nodes, x->step, show, ranks);
+    x->ranks = ranks;
+    x->lr = c->optim_lr * r->s.rank[0].step.lr_factor;
+    x->balance = balance(r);
+    x->step_s = mt_now() - begun;
+    mt_metrics_step(&r->metrics, &r->s, x, show);
+    if (c->run_traffic && x->step == r->metrics.first_step + 1) MT_TRY(mt_wire_report(&r->s, x->step, e));
+    tell_trace(r);
+    return MT_OK;
+}
+
 static mt_status one_step(struct mt_run *r, mt_err *e)
 {
     const mt_config *c = r->cfg;
     const struct mt_step *t = &r->s.rank[0].step; /* what every rank found */
     struct mt_metrics_step x = {.steps = c->train_steps,
                                 .step_tokens = c->train_global_batch * c->train_seq_len};
-    double t0 = mt_now();
+    double begun = mt_now();
     MT_TRY(mt_run_fatal(r, batch_to_arenas(r, &x, e), e));
     prepare_step(r);
     MT_TRY(mt_run_fatal(r, run_step(r, e), e));
@@ -111,17 +130,9 @@ static mt_status one_step(struct mt_run *r, mt_err *e)
     r->at.step = x.step;
     r->ending.steps = x.step;
     r->at.tokens = x.tokens;
-    if (!t->updated) return MT_OK;
-    mt_guard_add(&r->guard, x.loss, x.grad_norm);
-    x.lr = c->optim_lr * t->lr_factor;
-    x.balance = balance(r);
-    x.step_s = mt_now() - t0;
-    mt_metrics_step(&r->metrics, &r->s, &x,
-                    r->at.step % c->train_log_interval == 0 || r->at.step == 1 ||
-                        r->at.step == c->train_steps);
-    if (c->run_traffic && x.step == r->metrics.first_step + 1) MT_TRY(mt_wire_report(&r->s, x.step, e));
-    tell_trace(r);
-    return MT_OK;
+    if (t->updated) MT_TRY(tell_step(r, &x, begun, e));
+    if (!c->guard_replica_hash_interval || x.step % c->guard_replica_hash_interval) return MT_OK;
+    return mt_replicas_check(&r->replicas, &r->s, &r->nodes, x.step, e);
 }
 
 static void save(struct mt_run *r)

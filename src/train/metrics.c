@@ -127,7 +127,7 @@ void mt_metrics_banner(const struct mt_metrics *m, const struct mt_session *s)
 void mt_metrics_step(struct mt_metrics *m, const struct mt_session *s, const struct mt_metrics_step *x,
                      bool show)
 {
-    char line[1600], wire[700] = "";
+    char line[2040], wire[700] = "";
     if (s->world > 1)
         (void)mt_wire_fields(s, s->cfg->run_traffic, wire, sizeof wire); /* all processes add up theirs */
     if (m->fd < 0) return;
@@ -147,7 +147,7 @@ void mt_metrics_step(struct mt_metrics *m, const struct mt_session *s, const str
         n += snprintf(line + n, sizeof line - (size_t)n,
                       ", \"rank_imbalance\": %.4f, \"rank_imbalance_data_order\": %.4f", x->imbalance.placed,
                       x->imbalance.data);
-    n += snprintf(line + n, sizeof line - (size_t)n, "%s}\n", wire);
+    n += snprintf(line + n, sizeof line - (size_t)n, "%s%s}\n", wire, x->ranks);
     mt_say_to(m->fd, line, n);
     m->tokens_since_log += x->step_tokens;
     m->step_s_since_log += x->step_s;

@@ -21,6 +21,7 @@ struct mt_metrics_step {
     int64_t step, steps, tokens, step_tokens; /* steps done, of the run; tokens seen, in this step */
     double loss, grad_norm, lr, step_s, data_wait_s;
     double balance;         /* busiest expert over the mean, worst layer; 0: no experts */
+    const char *ranks;      /* fields of the ranks' times (train/stragglers.h); borrowed */
     mt_imbalance imbalance; /* of ranks, by the documents of their sequences; 0: none is possible */
 };
 

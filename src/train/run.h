@@ -8,6 +8,8 @@
 #include "train/control.h"
 #include "train/guard.h"
 #include "train/metrics.h"
+#include "train/replicas.h"
+#include "train/stragglers.h"
 #include "train/tracing.h"
 #include "train/watchdog.h"
 
@@ -20,6 +22,8 @@ struct mt_run {
     struct mt_ckpt_items items; /* what a checkpoint holds, of all ranks */
     struct mt_control control;
     struct mt_guard guard;
+    struct mt_replicas replicas;
+    struct mt_stragglers stragglers;
     struct mt_nodes nodes;
     struct mt_ending ending;
     struct mt_watchdog *watchdog;

@@ -143,6 +143,13 @@ static mt_status open_rest(struct mt_run *r, mt_imbalance *ahead, mt_err *e)
     return MT_OK;
 }
 
+static mt_status open_guards(struct mt_run *r, mt_err *e)
+{
+    MT_TRY(mt_guard_open(&r->guard, r->cfg, e));
+    MT_TRY(mt_replicas_open(&r->replicas, &r->s, e));
+    return mt_stragglers_open(&r->stragglers, &r->s, e);
+}
+
 static void say_imbalance(const struct mt_run *r, const mt_imbalance *x)
 {
     if (!(x->data > 0)) return;
@@ -172,7 +179,7 @@ mt_status mt_run_open(struct mt_run *r, mt_err *e)
         MT_FAIL(e, MT_PREEMPTED, "stopped before the first step; what was saved before is as it was");
     MT_TRY(mt_job_agree(r->job, initial_state(r, resume, e), e));
     MT_TRY(mt_job_agree(r->job, open_rest(r, &ahead, e), e));
-    MT_TRY(mt_job_agree(r->job, mt_guard_open(&r->guard, r->cfg, e), e));
+    MT_TRY(mt_job_agree(r->job, open_guards(r, e), e));
     MT_TRY(mt_guard_recall(&r->guard, r->job, e));
     MT_TRY(mt_job_agree(r->job, r->cfg->run_memory ? mt_usage_report(&r->s, e) : MT_OK, e));
     if (r->job->me != 0) return MT_OK;
@@ -189,6 +196,8 @@ void mt_run_close(struct mt_run *r)
     mt_loader_close(r->loader);
     mt_metrics_close(&r->metrics);
     mt_guard_close(&r->guard);
+    mt_replicas_close(&r->replicas);
+    mt_stragglers_close(&r->stragglers);
     mt_ckpt_items_close(&r->items);
     mt_wire_trace_end(&r->s);
     mt_tracing_close(&r->tracing);

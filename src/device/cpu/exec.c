@@ -135,9 +135,12 @@ static void *worker_main(void *arg)
         e->running++;
         mt_exec_unlock(e);
         if (e->o.delay_seed) mt_trial_delay(e, pick);
+        int64_t begun = mt_exec_now();
         item_run(e, i, w->scratch);
+        int64_t took = mt_exec_now() - begun;
         mt_exec_lock(e);
         e->running--;
+        i.rank->busy_ns += took;
         if (!i.node)
             mt_host_left(i.rank);
         else if (i.node->wire)
@@ -198,6 +201,11 @@ int mt_exec_workers(const struct mt_exec *e)
 int64_t mt_exec_ops(const struct mt_exec *e)
 {
     return e->ops;
+}
+
+int64_t mt_exec_busy_ns(const struct mt_exec *e, int i)
+{
+    return e->rank[i].busy_ns;
 }
 
 /* ---- opening ---- */

@@ -44,5 +44,7 @@ MT_MUST_USE mt_status mt_exec_run(struct mt_exec *x, void (*host)(struct mt_ctx 
                                   void *const args[]);
 int mt_exec_workers(const struct mt_exec *x);
 int64_t mt_exec_ops(const struct mt_exec *x); /* completed so far, for rates */
-void mt_exec_close(struct mt_exec *x);        /* NULL is fine */
+/* Nanoseconds that workers have run operations and host code of the i-th rank, together. While no rank runs. */
+int64_t mt_exec_busy_ns(const struct mt_exec *x, int i);
+void mt_exec_close(struct mt_exec *x); /* NULL is fine */
 #endif

@@ -73,6 +73,7 @@ struct mt_exec_rank {
     mt_event want;
     struct mt_fiber fiber;
     struct mt_watch *watch; /* ThreadSanitizer builds */
+    int64_t busy_ns;        /* mt_exec_busy_ns */
     /* Collectives begun: see mt_stand. */
     int64_t entered[MT_TRACE_GROUPS][MT_TRACE_STREAMS], n_entered;
     struct mt_collective last_entered[MT_STAND_LAST];
