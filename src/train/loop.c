@@ -187,6 +187,7 @@ mt_status mt_train(const mt_config *cfg, const struct mt_job *job, mt_err *e)
     r.stop = cfg->run_stop_after ? r.at.step + cfg->run_stop_after : -1;
     r.ending.steps = r.at.step;
     if (st == MT_OK) st = loop(&r, e);
+    if (r.lock >= 0 && !r.ending.ours) mt_ending_begin(&r.ending); /* it got no further than its folder */
     mt_ending_last(&r.ending, st, e);
     mt_run_close(&r);
     mt_watchdog_close(r.watchdog);

@@ -85,4 +85,18 @@ for rank in 2 0 3; do
     check "rank $rank stands still: the reason is in the folder" grep -q '"code":9,"name":"HANG","message":"no progress.*"step":' long/exit.json
     check "rank $rank stands still: three ranks tell their last collectives" test "$(grep -c '^    last: .* number ' long/hang.txt)" = 3
 done
+
+# A bit that flips in one replica's memory; the learning rate leaves the weights of norms at 1.
+faults=$work/faults.so
+root=$OLDPWD
+check "the library of faults builds" ${CC:-gcc} -std=c11 -D_GNU_SOURCE -O2 -fPIC -shared -o "$faults" "$root/tests/interpose/faults.c" -ldl
+corrupt=(run.dir=corrupt mesh.replicas=2 train.dtype=f32 train.steps=1000000 train.global_batch=8 optim.lr=1e-30 optim.weight_decay=0
+    ckpt.interval=0 train.eval_interval=0 guard.replica_hash_interval=2)
+run timeout 60 mpirun -n 1 "$MT_BIN" train tiny.yaml "${corrupt[@]}" : \
+    -n 1 env MT_FAULT_FLIP=corrupt/metrics.jsonl,9 LD_PRELOAD="$faults" "$MT_BIN" train tiny.yaml "${corrupt[@]}"
+check "a flipped bit was one" says 'faults: a bit flipped in [1-9][0-9]* rows'
+check "a flipped bit: exit code 11" ended 11
+check "a flipped bit: said once, with rank, unit and the last good step" \
+    says '^moetitan: after step [0-9]+, the .* is not the same in all replicas: rank 1 .* holds other weights than rank 0.*all were alike after step'
+check "a flipped bit: the reason is in the folder" grep -q '^{"code":11,"name":"CORRUPT","message":"after step' corrupt/exit.json
 finish
