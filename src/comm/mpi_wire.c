@@ -78,7 +78,9 @@ static void close_wire(struct mt_wire *base)
 {
     struct mpi_wire *w = (struct mpi_wire *)base;
     for (int s = 0; s < MT_N_STREAMS; s++) free(w->stream[s].request);
+    pthread_mutex_lock(&w->mpi->lock);
     MPI_Comm_free(&w->comm);
+    pthread_mutex_unlock(&w->mpi->lock);
     free(w);
 }
 

@@ -1,6 +1,7 @@
 #include "train/hang.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 const char *mt_phase_text(int phase)
 {
@@ -92,32 +93,55 @@ static bool wanted(const struct search *x, int m, char *text, size_t size)
     return text[0];
 }
 
+static bool works(const struct mt_hang_state *s)
+{
+    return s->answered && s->stands && s->stand.working;
+}
+
 static void explain(const struct search *x, int m, char why[MT_HANG_WHY])
 {
     char text[MT_HANG_WHY / 2];
     const struct mt_hang_state *s = &x->state[m];
     bool known = wanted(x, m, text, sizeof text);
-    if (s->answered)
-        snprintf(why, MT_HANG_WHY, "rank %d (node %s) has not entered %s", m, s->node, text);
-    else
+    if (!s->answered)
         snprintf(why, MT_HANG_WHY,
                  "rank %d (node %s) does not answer, its process is stopped or its node is lost%s%s", m,
                  s->node, known ? "; it has not entered " : "", text);
+    else
+        snprintf(why, MT_HANG_WHY, "rank %d (node %s)%s%s%s", m, s->node, works(s) ? " is still at work" : "",
+                 works(s) && known ? " and" : "", known ? " has not entered " : "");
+    if (s->answered) snprintf(why + strlen(why), MT_HANG_WHY - strlen(why), "%s", text);
+}
+
+/* Those of the first sort that there is any of: late for others while it works or waits for nobody; at work while others wait;
+ * late for others, all of whom wait in a circle. */
+static int find_late(const struct search *x, int *missing)
+{
+    char text[MT_HANG_WHY / 2];
+    bool any = false;
+    int found = 0;
+    for (int r = 0; r < x->n; r++) any |= waits(&x->state[r]);
+    for (int sort = 0; sort < 3 && !found; sort++)
+        for (int m = 0; m < x->n; m++) {
+            const struct mt_hang_state *s = &x->state[m];
+            if (!s->answered) continue;
+            bool late = sort != 1 && wanted(x, m, text, sizeof text);
+            if (sort == 0 ? late && (works(s) || !waits(s)) : sort == 1 ? any && works(s) : late)
+                missing[found++] = m;
+        }
+    return found;
 }
 
 int mt_hang_missing(const struct mt_hang_state *state, int n, const struct mt_mesh *mesh, int *missing,
                     char why[MT_HANG_WHY])
 {
     struct search x = {.state = state, .n = n, .leader = mesh ? leaders(mesh, n) : NULL};
-    char text[MT_HANG_WHY / 2];
     int found = 0;
     for (int m = 0; m < n; m++)
         if (!state[m].answered) missing[found++] = m;
-    for (int m = 0; m < n; m++)
-        if (state[m].answered && !waits(&state[m]) && wanted(&x, m, text, sizeof text)) missing[found++] = m;
-    bool circle = !found;
-    for (int m = 0; m < n && circle; m++)
-        if (wanted(&x, m, text, sizeof text)) missing[found++] = m;
+    int late = find_late(&x, missing + found);
+    bool cause = late && (!found || !waits(&state[missing[found]])); /* else it may wait for the silent */
+    if (cause) found += late;
     why[0] = 0;
     if (found) explain(&x, missing[0], why);
     free(x.leader);

@@ -20,9 +20,9 @@ struct mt_hang_state {
     struct mt_stand stand;
 };
 
-/* Of n ranks, state[r] rank r's; mesh: of their groups, NULL where there are none yet. Puts into missing[] the ranks that others
- * wait for and that wait for nobody themselves, those that did not answer first, and returns how many; 0: nobody can be blamed.
- * why: a sentence about the first of them. */
+/* Of n ranks, state[r] rank r's; mesh: of their groups, NULL where there are none yet. Puts into missing[] the ranks that hold the
+ * job up, and returns how many: those that did not answer, then those that others wait for and that wait for nobody themselves, or
+ * are at work; 0: nobody can be blamed. why: a sentence about the first of them. */
 enum { MT_HANG_WHY = 512 };
 int mt_hang_missing(const struct mt_hang_state *state, int n, const struct mt_mesh *mesh, int *missing,
                     char why[MT_HANG_WHY]);

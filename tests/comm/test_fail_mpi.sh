@@ -86,10 +86,24 @@ for rank in 2 0 3; do
     check "rank $rank stands still: three ranks tell their last collectives" test "$(grep -c '^    last: .* number ' long/hang.txt)" = 3
 done
 
-# A bit that flips in one replica's memory; the learning rate leaves the weights of norms at 1.
+# A rank that does nothing any more but answer: among others, and all ranks of one process.
 faults=$work/faults.so
 root=$OLDPWD
 check "the library of faults builds" ${CC:-gcc} -std=c11 -D_GNU_SOURCE -O2 -fPIC -shared -o "$faults" "$root/tests/interpose/faults.c" -ldl
+still=(run.dir=still train.steps=1000000 train.global_batch=8 ckpt.interval=0 train.eval_interval=0 run.hang_timeout=2s watchdog.factor=1)
+run timeout 60 mpirun -n 1 "$MT_BIN" train tiny.yaml "${still[@]}" : \
+    -n 1 env MT_FAULT_STALL=still/metrics.jsonl,9 LD_PRELOAD="$faults" "$MT_BIN" train tiny.yaml "${still[@]}" : \
+    -n 2 "$MT_BIN" train tiny.yaml "${still[@]}"
+check "a rank that answers, and no more: a hang" ended 9
+check "a rank that answers, and no more: it is named" says 'no progress: a step .*: rank 1 \(node [^ ]*\) (is still at work|has not entered)'
+check "a rank that answers, and no more: alone" silent_about 'more are missing'
+rm -r still
+MT_FAULT_STALL=still/metrics.jsonl,9 LD_PRELOAD=$faults run timeout 60 "$MT_BIN" train tiny.yaml "${still[@]}" --fake-ranks 4
+check "ranks of one process: a hang" ended 9
+check "ranks of one process: all tell where they stand" test "$(grep -c '^  rank [0-3], node .*: a step, step [0-9]*, for' still/hang.txt)" = 4
+check "ranks of one process: the reason is in the folder" grep -q '^{"code":9,"name":"HANG"' still/exit.json
+
+# A bit that flips in one replica's memory; the learning rate leaves the weights of norms at 1.
 corrupt=(run.dir=corrupt mesh.replicas=2 train.dtype=f32 train.steps=1000000 train.global_batch=8 optim.lr=1e-30 optim.weight_decay=0
     ckpt.interval=0 train.eval_interval=0 guard.replica_hash_interval=2)
 run timeout 60 mpirun -n 1 "$MT_BIN" train tiny.yaml "${corrupt[@]}" : \

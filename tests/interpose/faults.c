@@ -2,15 +2,21 @@
  *
  *     MT_FAULT_CPULIST=1      every node's list of processors, in /sys, is none
  *     MT_FAULT_FLIP=FILE,N    once FILE has N lines, one bit of each row of 32 or more numbers in memory that are all 1 flips: in a
- *                             model of width 32 these are the weights of norms, as long as the learning rate is next to nothing */
+ *                             model of width 32 these are the weights of norms, as long as the learning rate is next to nothing
+ *     MT_FAULT_STALL=FILE,N   from then on whoever asks for the time never comes back, but for threads that wait for signals: the
+ *                             program's watchdog goes on and nothing else */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 FILE *fopen(const char *path, const char *mode)
 {
@@ -69,24 +75,45 @@ static void flip_memory(void)
     fprintf(stderr, "faults: a bit flipped in %ld rows\n", rows);
 }
 
-static void *flip(void *arg)
+static atomic_bool stalled;
+static _Thread_local bool spared;
+int sigtimedwait(const sigset_t *set, siginfo_t *info, const struct timespec *timeout)
+{
+    int (*real)(const sigset_t *, siginfo_t *, const struct timespec *);
+    *(void **)&real = dlsym(RTLD_NEXT, "sigtimedwait");
+    spared = true;
+    return real(set, info, timeout);
+}
+int clock_gettime(clockid_t clock, struct timespec *t)
+{
+    while (stalled && !spared) pause();
+    return (int)syscall(SYS_clock_gettime, clock, t);
+}
+
+/* Waits until the file has its lines. */
+static void *fault(void *arg)
 {
     char file[1024];
     long n = 0;
+    bool flip = arg == getenv("MT_FAULT_FLIP");
+    spared = true;
     if (sscanf(arg, "%1023[^,],%ld", file, &n) != 2) return NULL;
     while (lines_of(file) < n) nanosleep(&(struct timespec){0, 1000000}, NULL);
-    flip_memory();
+    if (flip)
+        flip_memory();
+    else
+        stalled = true;
     return NULL;
 }
 
 __attribute__((constructor)) static void begin(void)
 {
-    char *how = getenv("MT_FAULT_FLIP");
+    char *how = getenv("MT_FAULT_FLIP") ? getenv("MT_FAULT_FLIP") : getenv("MT_FAULT_STALL");
     pthread_t thread;
     sigset_t all, old;
     if (!how) return;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old); /* signals are the program's */
-    if (!pthread_create(&thread, NULL, flip, how)) pthread_detach(thread);
+    if (!pthread_create(&thread, NULL, fault, how)) pthread_detach(thread);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
 }

@@ -89,6 +89,27 @@ TEST(ranks_in_a_circle_are_all_told)
     CHECK(missing_[0] == 0 && missing_[1] == 1);
 }
 
+/* A rank whose compute stream is stuck in a kernel, while its gathers are ahead of everybody's; and one that has entered what all
+ * are in, but moves nothing. */
+TEST(a_rank_at_work_is_told_from_those_that_wait)
+{
+    begin();
+    meets(0, MT_GROUP_SHARD, MT_COMPUTE, 1);
+    meets(1, MT_GROUP_SHARD, MT_GATHER, 3);
+    CHECK_INT(missing(), 2);
+    state_[1].stand.working = true;
+    CHECK_INT(missing(), 1);
+    CHECK_INT(missing_[0], 1);
+    CHECK_STR(why_, "rank 1 (node n0) is still at work and has not entered gather of the shard group, stream "
+                    "compute, number 1, where rank 0 waits");
+    begin();
+    for (int r = 0; r < N; r++) meets(r, MT_GROUP_WORLD, MT_REDUCE, 1);
+    CHECK_INT(missing(), 0);
+    state_[2].stand.working = true;
+    CHECK_INT(missing(), 1);
+    CHECK_STR(why_, "rank 2 (node n1) is still at work");
+}
+
 TEST(a_silent_rank_comes_first)
 {
     begin();
@@ -143,6 +164,7 @@ int main(void)
     RUN(a_rank_that_is_late_to_a_collective);
     RUN(a_chain_of_waiting_ends_at_its_cause);
     RUN(ranks_in_a_circle_are_all_told);
+    RUN(a_rank_at_work_is_told_from_those_that_wait);
     RUN(a_silent_rank_comes_first);
     RUN(calls_between_processes);
     RUN(a_rank_is_printed);
