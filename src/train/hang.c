@@ -105,8 +105,9 @@ static void explain(const struct search *x, int m, char why[MT_HANG_WHY])
     bool known = wanted(x, m, text, sizeof text);
     if (!s->answered)
         snprintf(why, MT_HANG_WHY,
-                 "rank %d (node %s) does not answer, its process is stopped or its node is lost%s%s", m,
-                 s->node, known ? "; it has not entered " : "", text);
+                 "rank %d (node %s) does not answer, its process is stopped or stuck in MPI, or its node is "
+                 "lost%s%s",
+                 m, s->node, known ? "; it has not entered " : "", text);
     else
         snprintf(why, MT_HANG_WHY, "rank %d (node %s)%s%s%s", m, s->node, works(s) ? " is still at work" : "",
                  works(s) && known ? " and" : "", known ? " has not entered " : "");

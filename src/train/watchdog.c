@@ -64,8 +64,9 @@ static double deadline_of(const struct mt_watchdog *w)
 
 void mt_watchdog_enter(struct mt_watchdog *w, enum mt_phase phase, int64_t step)
 {
+    double now = mt_now();
     pthread_mutex_lock(&w->mu);
-    double now = mt_now(), took = now - w->entered;
+    double took = now - w->entered;
     if (took > w->longest[w->phase]) w->longest[w->phase] = took;
     w->phase = phase;
     w->step = step;

@@ -117,7 +117,9 @@ TEST(a_silent_rank_comes_first)
     state_[3].answered = 0;
     CHECK_INT(missing(), 2);
     CHECK(missing_[0] == 3 && missing_[1] == 0);
-    CHECK_STR(why_, "rank 3 (node n1) does not answer, its process is stopped or its node is lost");
+    CHECK_STR(
+        why_,
+        "rank 3 (node n1) does not answer, its process is stopped or stuck in MPI, or its node is lost");
 }
 
 TEST(calls_between_processes)
