@@ -214,7 +214,7 @@ static void look(struct mt_watchdog *w, double passed)
 {
     const struct mt_job *j = w->job;
     bool first = j->me == 0, last = j->me == j->n - 1;
-    if (passed > MOST_S) passed = 0;
+    if (passed > MOST_S) passed = MOST_S;
     pthread_mutex_lock(&w->mu);
     double deadline = deadline_of(w);
     w->watched += passed;

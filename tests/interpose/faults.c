@@ -89,7 +89,8 @@ int sigtimedwait(const sigset_t *set, siginfo_t *info, const struct timespec *ti
 static bool by_program(void *caller)
 {
     Dl_info its, program;
-    return dladdr(caller, &its) && dladdr((void *)getauxval(AT_ENTRY), &program) && its.dli_fbase == program.dli_fbase;
+    return dladdr(caller, &its) && dladdr((void *)getauxval(AT_ENTRY), &program) &&
+           its.dli_fbase == program.dli_fbase;
 }
 int clock_gettime(clockid_t clock, struct timespec *t)
 {
