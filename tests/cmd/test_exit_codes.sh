@@ -135,7 +135,7 @@ check "metrics that cannot be written: exit.json" reason "$work/nodata" 6 IO 'me
 
 # 7: the device, here a machine that says nonsense of its processors
 faults=$work/faults.so
-check "the library of faults builds" "${CC:-gcc}" -std=c11 -D_GNU_SOURCE -O2 -fPIC -shared -o "$faults" tests/interpose/faults.c -ldl
+check "the library of faults builds" ${CC:-gcc} -std=c11 -D_GNU_SOURCE -O2 -fPIC -shared -o "$faults" tests/interpose/faults.c -ldl
 if compgen -G '/sys/devices/system/node/node*/cpulist' >/dev/null; then
     MT_FAULT_CPULIST=1 LD_PRELOAD=$faults trained 7 "a memory node without a list of processors" host.numa=auto
     check "a memory node without a list of processors: named" says 'cpulist: "none" is no list of processors'

@@ -89,7 +89,7 @@ done
 # A rank that does nothing any more but answer: among others, and all ranks of one process.
 faults=$work/faults.so
 root=$OLDPWD
-check "the library of faults builds" "${CC:-gcc}" -std=c11 -D_GNU_SOURCE -O2 -fPIC -shared -o "$faults" "$root/tests/interpose/faults.c" -ldl
+check "the library of faults builds" ${CC:-gcc} -std=c11 -D_GNU_SOURCE -O2 -fPIC -shared -o "$faults" "$root/tests/interpose/faults.c" -ldl
 still=(run.dir=still train.steps=1000000 train.global_batch=8 ckpt.interval=0 train.eval_interval=0 run.hang_timeout=2s watchdog.factor=1)
 run timeout 60 mpirun -n 1 "$MT_BIN" train tiny.yaml "${still[@]}" : \
     -n 1 env MT_FAULT_STALL=still/metrics.jsonl,9 LD_PRELOAD="$faults" "$MT_BIN" train tiny.yaml "${still[@]}" : \
