@@ -76,10 +76,11 @@ void mt_watchdog_enter(struct mt_watchdog *w, enum mt_phase phase, int64_t step)
 }
 double mt_watchdog_longest(struct mt_watchdog *w, enum mt_phase phase)
 {
+    double now = mt_now();
     pthread_mutex_lock(&w->mu);
-    double s = w->longest[phase];
+    double s = w->longest[phase], present = w->phase == phase ? now - w->entered : 0;
     pthread_mutex_unlock(&w->mu);
-    return s;
+    return present > s ? present : s;
 }
 void mt_watchdog_session(struct mt_watchdog *w, const struct mt_session *s)
 {

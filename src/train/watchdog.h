@@ -27,7 +27,7 @@ void mt_watchdog_close(struct mt_watchdog *w); /* NULL is fine */
 void mt_watchdog_session(struct mt_watchdog *w, const struct mt_session *s);
 /* The phase before is over, and its time known. step: under way, from 1. */
 void mt_watchdog_enter(struct mt_watchdog *w, enum mt_phase phase, int64_t step);
-/* Seconds of the longest of them so far that is over; 0: none is. */
+/* Seconds of the longest of them so far, the one under way too; 0: there was none. */
 double mt_watchdog_longest(struct mt_watchdog *w, enum mt_phase phase);
 /* Whether this process was asked to stop, by SIGTERM, SIGINT or SIGUSR1. A second SIGINT ends the process at once. */
 bool mt_watchdog_stop(const struct mt_watchdog *w);

@@ -1,4 +1,4 @@
-# test: timeout=120
+# test: timeout=240
 # Every exit code that a training run on one rank has, each from its cause, with what the message must say; and exit.json. The
 # others: 1 tests/base/test_status.c, 8, 9 and 11 tests/comm/test_fail_mpi.sh.
 source tests/check.sh

@@ -1,4 +1,4 @@
-# test: timeout=120
+# test: timeout=240
 # How a job of several processes fails: together, with one message and its exit code; and how it is stopped.
 source tests/check.sh
 source tests/comm/mpirun.sh
@@ -15,6 +15,18 @@ check "other configurations: the exit code" ended 8
 check "other configurations: one message" said_once
 check "other configurations: which" says 'rank 1: the configuration differs.*"optim.lr: 0.02".*on rank 0 "optim.lr: 0.01"'
 check "other configurations: nothing was begun" test ! -e other
+mkdir other
+run timeout 60 mpirun -n 1 "$MT_BIN" train tiny.yaml run.dir=other optim.lr=0.01 : -n 2 "$MT_BIN" train tiny.yaml run.dir=other optim.lr=0.02
+check "other configurations: the reason, in a folder that is there" grep -q '^{"code":8,"name":"RANKS","message":"rank 1: the configuration differs' other/exit.json
+mkdir -p one two
+tr w '~' <text >two/text
+cp text one/text
+for side in one two; do run "$MT_BIN" data pack $side/text -o $side/corpus --document line; done
+run timeout 60 mpirun -n 1 -wdir "$work/one" "$MT_BIN" train ../tiny.yaml run.dir="$work/data" data.train=corpus model.vocab=123 : \
+    -n 1 -wdir "$work/two" "$MT_BIN" train ../tiny.yaml run.dir="$work/data" data.train=corpus model.vocab=123
+check "a token that one rank meets alone: exit code 4" ended 4
+check "a token that one rank meets alone: whose" says '^moetitan: rank 1: .*126'
+check "a token that one rank meets alone: the reason is that rank's" grep -q '^{"code":4,"name":"DATA","message":.*,"rank":1,' data/exit.json
 mine=(train.steps=2 optim.warmup_steps=0 optim.decay_ratio=0 ckpt.at_end=false)
 run timeout 60 mpirun -n 1 "$MT_BIN" train tiny.yaml "${mine[@]}" device.workers=1 : -n 1 "$MT_BIN" train tiny.yaml "${mine[@]}"
 check "options that each rank may have its own way" ended 0

@@ -102,7 +102,10 @@ static void learns(struct child *c)
     pause_for(1.5);
     mt_watchdog_enter(c->w, MT_PHASE_SAVE, 2);
     if (!(mt_watchdog_longest(c->w, MT_PHASE_STEP) >= 1.5)) _exit(3);
-    if (mt_watchdog_longest(c->w, MT_PHASE_SAVE) > 0) _exit(4);
+    if (!(mt_watchdog_longest(c->w, MT_PHASE_SAVE) < 1.5)) _exit(4);
+    if (mt_watchdog_longest(c->w, MT_PHASE_VALIDATION) > 0) _exit(5);
+    pause_for(0.2);
+    if (!(mt_watchdog_longest(c->w, MT_PHASE_SAVE) >= 0.2)) _exit(6); /* while it lasts */
 }
 static void is_not_watched(struct child *c)
 {
