@@ -27,6 +27,14 @@ run timeout 60 mpirun -n 1 -wdir "$work/one" "$MT_BIN" train ../tiny.yaml run.di
 check "a token that one rank meets alone: exit code 4" ended 4
 check "a token that one rank meets alone: whose" says '^moetitan: rank 1: .*126'
 check "a token that one rank meets alone: the reason is that rank's" grep -q '^{"code":4,"name":"DATA","message":.*,"rank":1,' data/exit.json
+# a file system that does not answer one rank, here a pipe that nobody writes to
+mkdir three
+mkfifo three/corpus.idx
+run timeout 60 mpirun -n 2 -wdir "$work/one" "$MT_BIN" train ../tiny.yaml run.dir="$work/none" data.train=corpus train.global_batch=6 watchdog.setup=2s : \
+    -n 1 -wdir "$work/three" "$MT_BIN" train ../tiny.yaml run.dir="$work/none" data.train=corpus train.global_batch=6 watchdog.setup=2s
+check "a rank that stands still in set-up: a hang" ended 9
+check "a rank that stands still in set-up: it is named" \
+    says 'no progress: set-up is not over after .*: rank 2 \(node .*\) has not entered a reduction between the processes, call [0-9]+, where rank 0 waits'
 mine=(train.steps=2 optim.warmup_steps=0 optim.decay_ratio=0 ckpt.at_end=false)
 run timeout 60 mpirun -n 1 "$MT_BIN" train tiny.yaml "${mine[@]}" device.workers=1 : -n 1 "$MT_BIN" train tiny.yaml "${mine[@]}"
 check "options that each rank may have its own way" ended 0
