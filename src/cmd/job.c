@@ -227,7 +227,7 @@ static mt_status find_end(const struct around *a, struct mt_job_end *x, mt_err *
 static mt_status end(struct around *a, mt_err *e)
 {
     struct mt_job_end x;
-    char state[64], next[2 * MT_SLURM_ID + 64] = "the chain ends here";
+    char state[64], next[MT_SLURM_ID + 96] = "the chain ends here";
     MT_TRY(find_job(a, e));
     MT_TRY(find_place(a, e));
     MT_TRY(find_end(a, &x, e));
@@ -236,8 +236,10 @@ static mt_status end(struct around *a, mt_err *e)
     if (person || !worth_another(x.code)) {
         if (!last && !mt_chain_cut(&a->jobs, a->place))
             snprintf(next, sizeof next, "jobs behind it could not be taken from the queue");
-    } else if (!last) {
-        snprintf(next, sizeof next, "job %s goes on", a->jobs.id[a->place + 1]);
+    } else if (!last) { /* by whom, Slurm says only when it is over */
+        bool ending = !strcmp(state, "COMPLETING");
+        snprintf(next, sizeof next, "job %s goes on%s", a->jobs.id[a->place + 1],
+                 ending ? ", unless a person cancelled this one" : "");
     }
     if (x.code == MT_OK) {
         printf("job %s ended: %s; %s\n", a->id, x.message[0] ? x.message : mt_status_text(MT_OK), next);

@@ -118,6 +118,7 @@ static mt_status fill(struct filling *x, const char *name, const char *template,
         if (!strncmp(p, END_OF_VALUES, sizeof END_OF_VALUES - 1)) in_values = false;
         fill_line(x, p, n, in_values);
     }
+    if (in_head) print_other_directives(x);
     MT_REQUIRE(!in_values, e, MT_CONFIG, "the template '%s' has no line \"" END_OF_VALUES "\"", name);
     for (int i = 0; i < VALUES; i++)
         MT_REQUIRE(!x->value[i].text || x->value[i].used, e, MT_CONFIG,
