@@ -224,6 +224,16 @@ static mt_status find_end(const struct around *a, struct mt_job_end *x, mt_err *
     return mt_job_end_write(a->run, a->id, x, e);
 }
 
+/* The next job was queued before this one found its bad nodes. */
+static void tell_next(const struct around *a, const char *next)
+{
+    char nodes[MT_CHAIN_NODES];
+    mt_err e = {0};
+    if (mt_chain_excluded(a->run, NULL, "", nodes, &e) != MT_OK || !nodes[0]) return;
+    if (!mt_slurm_exclude(next, nodes))
+        printf("job %s could not be told to stay away from %s\n", next, nodes);
+}
+
 static mt_status end(struct around *a, mt_err *e)
 {
     struct mt_job_end x;
@@ -238,6 +248,7 @@ static mt_status end(struct around *a, mt_err *e)
             snprintf(next, sizeof next, "jobs behind it could not be taken from the queue");
     } else if (!last) { /* by whom, Slurm says only when it is over */
         bool ending = !strcmp(state, "COMPLETING");
+        tell_next(a, a->jobs.id[a->place + 1]);
         snprintf(next, sizeof next, "job %s goes on%s", a->jobs.id[a->place + 1],
                  ending ? ", unless a person cancelled this one" : "");
     }

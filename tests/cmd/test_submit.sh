@@ -70,6 +70,13 @@ refused "no time" '--time: ' --nodes 1 --time soon train.micro_batch=1
 refused "no number" '--nodes: ' --nodes many
 refused "a batch that does not divide" 'train.global_batch' --nodes 3
 refused "an option that there is not" 'train.stepz' --nodes 1 train.stepz=3
+# as `make install` lays it out
+mkdir -p "$work/prefix/bin" "$work/prefix/share/moetitan" && cp "$MT_BIN" "$work/prefix/bin" && cp -r slurm "$work/prefix/share/moetitan"
+cd "$work" || exit
+run prefix/bin/moetitan submit tiny.yaml --site jupiter --nodes 1 train.micro_batch=1 --dry-run
+check "installed: its own sites and templates" ended 0
+check "installed: its own path for the nodes" says "^moetitan=$work/prefix/bin/moetitan$"
+cd "$root" || exit
 PATH=/nowhere run "$MT_BIN" submit "$work/tiny.yaml" --nodes 1 train.micro_batch=1 run.dir="$work/none"
 check "no sbatch: exit code 6" ended 6
 check "no sbatch: says so" says 'cannot run sbatch'

@@ -1,0 +1,13 @@
+/* doctor_verdict.h: which nodes are not fit, by what their ranks found. */
+#ifndef MT_CMD_DOCTOR_VERDICT_H
+#define MT_CMD_DOCTOR_VERDICT_H
+#include "cmd/doctor_here.h"
+#include "launch/cluster.h"
+
+/* Prints a line a node (its least of each fact), then what is wrong, by node and ranks. c: what should be; NULL: only the others say.
+ * bad: the names of nodes that are not fit, with commas. Returns how many. */
+int mt_doctor_verdict(const struct mt_rank_facts *f, int n, const struct mt_cluster *c, double tolerance,
+                      char *bad, size_t size);
+/* "0-3, 8": the ranks of [0, n) that are marked. */
+void mt_doctor_ranks(const bool *marked, int n, char *out, size_t size);
+#endif
