@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/who.h"
+
 enum kind { RATE, SIZE, EACH, NONE };
 struct row {
     const char *head, *doc;
@@ -12,7 +14,6 @@ struct row {
     double unit, reference; /* 0: none */
     enum kind kind;
 };
-enum { MOST_RANKS_SHOWN = 256 };
 
 static void fill_rows(struct row rows[MT_N_FACTS], const struct mt_cluster *c)
 {
@@ -40,18 +41,6 @@ static double median(const struct mt_rank_facts *f, int n, int k, double *room)
     return room[m / 2];
 }
 
-void mt_doctor_ranks(const bool *marked, int n, char *out, size_t size)
-{
-    size_t used = 0;
-    out[0] = 0;
-    for (int i = 0, end; i < n; i = end + 1) {
-        for (end = i; end < n && marked[i] && end + 1 < n && marked[end + 1]; end++) continue;
-        if (!marked[i] || used + 32 > size) continue;
-        used +=
-            (size_t)snprintf(out + used, size - used, end > i ? "%s%d-%d" : "%s%d", used ? ", " : "", i, end);
-    }
-}
-
 /* What is expected of a value, by the stricter of the cluster file and the other ranks, and who expects it; NaN: nothing. */
 static double expected(const struct row *r, double typical, double tolerance, const struct mt_cluster *c,
                        char *who, size_t size)
@@ -71,19 +60,20 @@ static bool is_bad(const struct row *r, double x, double least)
 
 /* One fact over all ranks: marks bad ones, and prints a line for each node that has some. */
 static void judge(const struct row *r, int k, const struct mt_rank_facts *f, int n, double least,
-                  const char *who, bool *bad, bool *marked, bool *here)
+                  const char *who, bool *bad, bool *marked)
 {
-    char ranks[MOST_RANKS_SHOWN], is[32], should[32] = "0";
+    char is[32], should[32] = "0";
     for (int i = 0; i < n; i++) {
         if (!is_bad(r, f[i].x[k], least) || marked[i]) continue;
-        memset(here, 0, (size_t)n);
+        struct mt_who those = mt_who_none();
         double worst = f[i].x[k];
         for (int j = i; j < n; j++) {
             if (strcmp(f[j].node, f[i].node) != 0 || !is_bad(r, f[j].x[k], least)) continue;
-            here[j] = marked[j] = bad[j] = true;
+            marked[j] = bad[j] = true;
+            mt_who_add(&those, j);
             if (f[j].x[k] < worst) worst = f[j].x[k];
         }
-        mt_doctor_ranks(here, n, ranks, sizeof ranks);
+        const char *ranks = mt_who_text(&those);
         snprintf(is, sizeof is, "%.*f", r->digits, worst / r->unit);
         if (r->kind != NONE) snprintf(should, sizeof should, "%.*f", r->digits, least / r->unit);
         printf("%s: rank%s %s: %s is %s, and should be %s%s%s (%s)\n", f[i].node,
@@ -157,7 +147,7 @@ int mt_doctor_verdict(const struct mt_rank_facts *f, int n, const struct mt_clus
     struct row rows[MT_N_FACTS];
     char who[128];
     double *room = calloc((size_t)n, sizeof *room);
-    bool *bad = calloc((size_t)n, 3), *marked = bad + n, *here = marked + n;
+    bool *bad = calloc((size_t)n, 2), *marked = bad + n;
     MT_ASSERT(room && bad);
     fill_rows(rows, c);
     print_head(rows);
@@ -167,7 +157,7 @@ int mt_doctor_verdict(const struct mt_rank_facts *f, int n, const struct mt_clus
     for (int k = 0; k < MT_N_FACTS; k++) {
         double least = expected(&rows[k], median(f, n, k, room), tolerance, c, who, sizeof who);
         memset(marked, 0, (size_t)n);
-        judge(&rows[k], k, f, n, least, who, bad, marked, here);
+        judge(&rows[k], k, f, n, least, who, bad, marked);
     }
     int count = bad_nodes(f, n, bad, out, size);
     free(room);

@@ -8,6 +8,4 @@
  * bad: the names of nodes that are not fit, with commas. Returns how many. */
 int mt_doctor_verdict(const struct mt_rank_facts *f, int n, const struct mt_cluster *c, double tolerance,
                       char *bad, size_t size);
-/* "0-3, 8": the ranks of [0, n) that are marked. */
-void mt_doctor_ranks(const bool *marked, int n, char *out, size_t size);
 #endif

@@ -8,6 +8,7 @@
 #include "train/folder.h"
 #include "train/run.h"
 #include "train/say.h"
+#include "train/startup.h"
 #include "train/usage.h"
 #include "train/wire.h"
 
@@ -155,10 +156,16 @@ mt_status mt_run_open(struct mt_run *r, mt_err *e)
 {
     char resume[MT_CKPT_PATH] = "";
     mt_imbalance ahead = {0};
+    struct mt_startup phases;
     double t0 = mt_now();
+    mt_startup_begin(&phases);
     MT_TRY(same_everywhere(r, e));
+    mt_startup_binding(r->job);
+    mt_startup_mark(&phases, "agreement");
     MT_TRY(mt_job_agree(r->job, open_data(r, e), e));
+    mt_startup_mark(&phases, "data");
     MT_TRY(mt_session_open_job(&r->s, r->cfg, r->job, false, e));
+    mt_startup_mark(&phases, "plan and arenas");
     MT_TRY(same_layout(r, e));
     MT_TRY(mt_job_agree(r->job, r->job->me ? MT_OK : mt_folder_open(r->cfg, &r->lock, resume, e), e));
     mt_job_broadcast(r->job, resume, sizeof resume, 0);
@@ -167,9 +174,13 @@ mt_status mt_run_open(struct mt_run *r, mt_err *e)
     mt_control_agree(&r->control, r->job);
     if (r->control.x[MT_CONTROL_STOP])
         MT_FAIL(e, MT_PREEMPTED, "stopped before the first step; what was saved before is as it was");
+    mt_startup_mark(&phases, "folder");
     MT_TRY(mt_job_agree(r->job, initial_state(r, resume, e), e));
+    mt_startup_mark(&phases, resume[0] ? "checkpoint" : "weights");
     MT_TRY(mt_job_agree(r->job, open_rest(r, &ahead, e), e));
     MT_TRY(mt_job_agree(r->job, r->cfg->run_memory ? mt_usage_report(&r->s, e) : MT_OK, e));
+    mt_startup_mark(&phases, "first batches");
+    mt_startup_say(&phases, r->job);
     if (r->job->me != 0) return MT_OK;
     mt_metrics_banner(&r->metrics, &r->s);
     say_imbalance(r, &ahead);

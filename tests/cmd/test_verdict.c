@@ -104,16 +104,6 @@ TEST(processors_in_common)
     CHECK_INT(verdict(NULL, 0.8), 0);
     CHECK(strstr(printed, "n2: note: 2 ranks share processors 0:") && !strstr(printed, "n1: note"));
 }
-TEST(ranks_as_text)
-{
-    static const bool marked[] = {true, false, true, true, true, false, true};
-    char text[64];
-    mt_doctor_ranks(marked, 7, text, sizeof text);
-    CHECK_STR(text, "0, 2-4, 6");
-    mt_doctor_ranks(marked + 1, 1, text, sizeof text);
-    CHECK_STR(text, "");
-}
-
 int main(void)
 {
     RUN(nothing_is_wrong);
@@ -123,7 +113,6 @@ int main(void)
     RUN(what_no_one_should_have);
     RUN(what_was_not_measured);
     RUN(processors_in_common);
-    RUN(ranks_as_text);
     remove_temporary_folder();
     return DONE();
 }

@@ -10,7 +10,7 @@ SANDBOX_LOST_S=30 cluster 5
 cd "$work" || exit
 
 options=(train.steps=100000 train.global_batch=8 train.micro_batch=1 train.eval_interval=0 model.experts=8 mesh.ep=4 device.workers=1
-    ckpt.interval=20 run.hang_timeout=25s)
+    ckpt.interval=20)
 submit() { # ARGUMENTS...   its first job in $job
     run "$MT_BIN" submit tiny.yaml "${options[@]}" --site "$root/slurm/sites/generic.yaml" --nodes 2 "$@"
     job=$(sed -n 's/^job \([0-9]*\):.*/\1/p' "$work/out")
@@ -55,27 +55,42 @@ check "a limit without notice: its first job is ended" soon 180 over "$first"
 check "a limit without notice: by Slurm" in_state "$first" TIMEOUT
 undisturbed "a limit without notice" killed "$(next killed "$first")"
 
-# a node is lost, the job comes back on others
+# a node is lost, the job comes back on others: Slurm notices before the ranks' own deadline
 nodes() { scontrol show job "$1" | sed -n 's/^ *NodeList=//p'; }
+of() { scontrol show hostnames "$(nodes "$1")" | sed -n "$2p"; } # JOB N: its N-th node
+without() { [[ ! " $(scontrol show hostnames "$(nodes "$1")" | xargs) " == *" $2 "* ]]; }
 back() { [[ $(scontrol show job "$1") == *" Restarts=1 "* ]] && in_state "$1" RUNNING; }
-submit --time 20m run.dir=crash
+sandbox() { "$root/tests/slurm/sandbox.sh" "$1" "$sandbox/s" "$2"; }
+submit --time 20m run.dir=crash run.hang_timeout=10m
 check "a crash: begins" soon 60 lines crash/metrics.jsonl 30
-check "a crash: on two nodes" test "$(nodes "$job")" = 'n[1-2]'
-"$root/tests/slurm/sandbox.sh" crash "$sandbox/s" n2
+lost=$(of "$job" 2)
+sandbox crash "$lost"
 check "a crash: the job comes back" soon 240 back "$job"
-check "a crash: on others" test "$(nodes "$job")" = 'n[1,3]'
+check "a crash: on others" without "$job" "$lost"
 undisturbed "a crash" crash "$job"
-check "a crash: two logs in one" test "$(grep -c '^model ' "crash/jobs/$job.log")" = 2
+check "a crash: both starts in one log" test "$(grep -c '^model ' "crash/jobs/$job.log")" = 2
 
 # the batch script's own node is lost, and nothing may be requeued: the next job of the chain
 sed 's/^#SBATCH --requeue/#SBATCH --no-requeue/' "$root/slurm/generic.sbatch" >"$work/once.sbatch"
-submit --time 20m --template "$work/once.sbatch" run.dir=dead
+submit --time 20m --template "$work/once.sbatch" run.dir=dead run.hang_timeout=10m
 first=$job
 check "a dead node: begins" soon 60 lines dead/metrics.jsonl 30
-check "a dead node: the script is on the first" test "$(nodes "$job")" = 'n[1,3]'
-"$root/tests/slurm/sandbox.sh" crash "$sandbox/s" n1
+sandbox crash "$(of "$job" 1)"
 check "a dead node: the job is over" soon 240 over "$first"
 check "a dead node: by the node" in_state "$first" NODE_FAIL
 undisturbed "a dead node" dead "$(next dead "$first")"
 
+# the network is cut: nobody is told, the ranks' own deadline ends the job, and the next one goes on
+submit --time 20m run.dir=cut run.hang_timeout=10s
+first=$job
+check "a cut network: begins" soon 60 lines cut/metrics.jsonl 30
+lost=$(of "$job" 2)
+sandbox cut "$lost"
+check "a cut network: the job is over" soon 240 over "$first"
+shown "cut/jobs/$first.log"
+check "a cut network: for the deadline" grep -q '"code":[[:space:]]*9' "cut/jobs/$first/end.json"
+second=$(next cut "$first")
+check "a cut network: the next begins" soon 240 in_state "$second" RUNNING
+check "a cut network: on others" without "$second" "$lost"
+undisturbed "a cut network" cut "$second"
 finish
