@@ -116,6 +116,14 @@ static mt_status check_cancelled(const struct around *a, mt_err *e)
             cut ? "" : ", but for jobs that could not be taken from the queue");
 }
 
+static mt_status check_stopped(const struct around *a, mt_err *e)
+{
+    if (!mt_chain_stopped(a->run)) return MT_OK;
+    bool cut = mt_chain_cut(&a->jobs, a->place);
+    MT_FAIL(e, MT_PREEMPTED, "'%s/jobs/stop' is there: the chain ends here%s", a->run,
+            cut ? "" : ", but for jobs that could not be taken from the queue");
+}
+
 /* As many jobs as --stalled, one after another up to this, began where this one begins. */
 static mt_status check_stalled(const struct around *a, mt_err *e)
 {
@@ -181,6 +189,7 @@ static mt_status begin(struct around *a, mt_err *e)
     MT_TRY(find_place(a, e));
     MT_TRY(put_away(a, e));
     MT_TRY(check_cancelled(a, e));
+    MT_TRY(check_stopped(a, e));
     MT_TRY(check_stalled(a, e));
     MT_TRY(mt_job_record_begin(&a->cfg, a->run, a->id, e));
     if (!a->script) return MT_OK;
@@ -243,7 +252,7 @@ static mt_status end(struct around *a, mt_err *e)
     MT_TRY(find_end(a, &x, e));
     mt_slurm_state(a->id, state);
     bool person = mt_slurm_by_person(state), last = a->place + 1 >= a->jobs.n;
-    if (person || !worth_another(x.code)) {
+    if (person || mt_chain_stopped(a->run) || !worth_another(x.code)) {
         if (!last && !mt_chain_cut(&a->jobs, a->place))
             snprintf(next, sizeof next, "jobs behind it could not be taken from the queue");
     } else if (!last) { /* by whom, Slurm says only when it is over */

@@ -180,6 +180,7 @@ mt_status mt_request_submit(const struct mt_request *q, const char *text, char (
     MT_REQUIRE(jobs <= room, e, MT_CONFIG,
                "%d jobs are more than the %d that a chain may have queued at once", jobs, room);
     mt_status st = mt_chain_make(q->run, &made, e);
+    if (st == MT_OK) mt_chain_unstop(q->run); /* before the job may look */
     if (st == MT_OK) st = submit_jobs(q, text, ids, jobs, n, e);
     if (st == MT_OK) st = note_jobs(q, ids, *n, e);
     if (st == MT_OK) return st;

@@ -146,6 +146,12 @@ ends "a person cancelled the one before" 75 'job 12, before this one, is CANCELL
 printf '#!/bin/bash\necho "CANCELLED by 0"\n' >"$work/bin/sacct"
 job begin
 check "Slurm itself did" ended 0
+touch "$work/run/jobs/stop"
+job begin
+ends "a file asks the chain to end" 75 "run/jobs/stop' is there: the chain ends here"
+reason 75 "stopped after step 9" 13
+job end --code 75
+ends "and takes the next job" 75 'stopped after step 9; the chain ends here'
 job list
 check "job list wants a folder" ended 2
 run "$MT_BIN" job list "$work/run"
