@@ -91,9 +91,11 @@ static mt_status open_items(struct mt_run *r, mt_err *e)
 /* Processes of two builds, or of two configurations, would not do the same. */
 static mt_status same_everywhere(const struct mt_run *r, mt_err *e)
 {
-    char build[80], *text = NULL;
+    char build[160], id[48], *text = NULL;
     size_t bytes = 0;
-    snprintf(build, sizeof build, "%s, operations %016" PRIx64, MT_VERSION, mt_op_table_hash());
+    mt_startup_build(id, sizeof id);
+    snprintf(build, sizeof build, "%s, operations %016" PRIx64 ", build %s", MT_VERSION, mt_op_table_hash(),
+             id);
     MT_TRY(mt_job_same(r->job, "the program (its version)", build, e));
     FILE *f = open_memstream(&text, &bytes);
     mt_status st = f ? MT_OK : mt_err_set(e, MT_IO, "no memory for the configuration's text");

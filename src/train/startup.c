@@ -1,5 +1,7 @@
 #include "train/startup.h"
 
+#include <elf.h>
+#include <link.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -28,6 +30,36 @@ static double age(void)
     clock_gettime(CLOCK_BOOTTIME, &t);
     double s = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec - (double)begun / (double)sysconf(_SC_CLK_TCK);
     return s > 0 ? s : 0;
+}
+
+struct build {
+    char *out;
+    size_t size;
+};
+/* The notes of the first object, which is the program. */
+static int read_notes(struct dl_phdr_info *x, size_t size, void *p)
+{
+    struct build *b = p;
+    (void)size;
+    for (int i = 0; i < x->dlpi_phnum; i++) {
+        if (x->dlpi_phdr[i].p_type != PT_NOTE) continue;
+        const char *at = (const char *)(x->dlpi_addr + x->dlpi_phdr[i].p_vaddr),
+                   *end = at + x->dlpi_phdr[i].p_memsz;
+        while (at + sizeof(ElfW(Nhdr)) <= end) {
+            const ElfW(Nhdr) *n = (const void *)at;
+            const unsigned char *id = (const void *)(at + sizeof *n + (n->n_namesz + 3u) / 4 * 4);
+            bool is = n->n_type == NT_GNU_BUILD_ID && n->n_namesz == 4 && !memcmp(at + sizeof *n, "GNU", 4);
+            for (size_t k = 0; is && k < n->n_descsz && 2 * k + 3 <= b->size; k++)
+                snprintf(b->out + 2 * k, 3, "%02x", id[k]);
+            at = (const char *)id + (n->n_descsz + 3u) / 4 * 4;
+        }
+    }
+    return 1;
+}
+void mt_startup_build(char *out, size_t size)
+{
+    out[0] = 0;
+    dl_iterate_phdr(read_notes, &(struct build){out, size});
 }
 
 static void add(struct mt_startup *x, const char *name, double s)

@@ -1,6 +1,8 @@
 /* startup.h: what the time before the first step goes to, and whether the processes were started alike. */
 #ifndef MT_TRAIN_STARTUP_H
 #define MT_TRAIN_STARTUP_H
+#include <stddef.h>
+
 #include "comm/job.h"
 
 enum { MT_STARTUP_PHASES = 16 };
@@ -12,6 +14,8 @@ struct mt_startup {
     int n;
     double last;
 };
+/* What the linker called this program, as digits; "" if it gave no name. */
+void mt_startup_build(char *out, size_t size);
 /* The first phase, "launch", is from the start of the process to here. */
 void mt_startup_begin(struct mt_startup *x);
 /* What was since the last mark. */
