@@ -60,7 +60,7 @@ static mt_status copy_rate(const struct mt_job *job, bool quick, int cores, doub
 {
     enum { MOST = 128 };
     struct copier c[MOST];
-    size_t all = (size_t)(quick ? 32 : 512) << 20;
+    size_t all = (size_t)(quick ? 32 : 256) << 20;
     int n = cores < 1 ? 1 : cores > MOST ? MOST : cores;
     char *room = malloc(2 * all);
     MT_TRY(
