@@ -20,7 +20,10 @@ typedef struct command {
 static const command commands[] = {
     {"train", mt_cmd_train, "CONFIG [key=value ...]", "run the training loop"},
     {"plan", mt_cmd_plan, "CONFIG [--ranks N] ...", "what a run would take on a cluster, without one"},
-    {"doctor", mt_cmd_doctor, "--calibrate FILE.yaml [--quick]", "this machine, measured, as a cluster file"},
+    {"doctor", mt_cmd_doctor, "[--cluster NAME] | --calibrate FILE",
+     "is this machine, or allocation, fit? Or measured, as a cluster file"},
+    {"submit", mt_cmd_submit, "CONFIG [--nodes N] ...", "a run as a chain of jobs of a Slurm cluster"},
+    {"job", mt_cmd_job, "begin|end|list ...", "what a batch script does around its run"},
     {"sample", mt_cmd_sample, "CKPT [--prompt TEXT] ...", "generate text from a saved checkpoint"},
     {"ckpt", mt_cmd_ckpt, "VERB ...", "list, show and verify checkpoints"},
     {"data", mt_cmd_data, "pack|info|check ...", "make and examine data files"},
