@@ -55,6 +55,12 @@ const mt_option mt_shard_group_fields[MT_SHARD_GROUP_COUNT] = {
 #include "config/group.def"
 };
 
+const mt_option mt_sweep_fields[MT_SWEEP_COUNT] = {
+#define MT_SWEEP(key, field, type, def, limit, doc) \
+    ROW(mt_sweep_options, key, field, type, def, limit, SAME, FREE, doc)
+#include "config/sweep.def"
+};
+
 bool mt_choices_bits(const char *list, const char *const *set, uint32_t *bits)
 {
     static const char between[] = ", ";
