@@ -69,12 +69,12 @@
     C(MT_PLACEMENT_BLOCK, "block") \
     C(MT_PLACEMENT_OWNED, "owned")
 /* Of a sweep: config/sweep.def. */
-#define MT_CHOICES_metric(C)                \
+#define MT_CHOICES_metric(C)                  \
     C(MT_METRIC_TOKENS_PER_S, "tokens_per_s") \
-    C(MT_METRIC_MFU, "mfu")                 \
-    C(MT_METRIC_STEP_S, "step_s")           \
-    C(MT_METRIC_LOSS, "loss")               \
-    C(MT_METRIC_VAL_LOSS, "val_loss")       \
+    C(MT_METRIC_MFU, "mfu")                   \
+    C(MT_METRIC_STEP_S, "step_s")             \
+    C(MT_METRIC_LOSS, "loss")                 \
+    C(MT_METRIC_VAL_LOSS, "val_loss")         \
     C(MT_METRIC_DEVICE_BYTES, "device_bytes") \
     C(MT_METRIC_HOST_BYTES, "host_bytes")
 #define MT_CHOICES_seeds(C) C(MT_SEEDS_SAME, "same") C(MT_SEEDS_DIFFERENT, "different")
@@ -99,7 +99,8 @@
     S(gather)             \
     S(recompute)          \
     S(keep)               \
-    S(place) S(huge_pages) S(placement) S(hierarchy) S(reshard) S(host_weights) S(metric) S(seeds) S(dominated)
+    S(place)              \
+    S(huge_pages) S(placement) S(hierarchy) S(reshard) S(host_weights) S(metric) S(seeds) S(dominated)
 
 #define MT_CHOICE_ENUMERATOR(name, text) name,
 #define MT_CHOICE_ENUM(set) \

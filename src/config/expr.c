@@ -99,7 +99,8 @@ static struct value option_value(struct reader *r, const char *key)
     }
     const mt_option *o = &mt_options[id];
     const char *member = (const char *)r->c + o->offset;
-    if (o->type == MT_VALUE_INT || o->type == MT_VALUE_BYTES) return number_of((double)*(const int64_t *)member);
+    if (o->type == MT_VALUE_INT || o->type == MT_VALUE_BYTES)
+        return number_of((double)*(const int64_t *)member);
     if (o->type == MT_VALUE_FLOAT || o->type == MT_VALUE_TIME) return number_of(*(const double *)member);
     if (o->list) {
         blame(r, "%s is a list of entries, which has no value to compare", o->key);
@@ -160,7 +161,8 @@ static struct value read_single(struct reader *r)
 /* ---- signs ---- */
 static double as_number(struct reader *r, const struct value *v)
 {
-    if (v->kind != NUMBER) blame(r, "a number is needed here, not %s", v->kind == TEXT ? v->text : "a condition");
+    if (v->kind != NUMBER)
+        blame(r, "a number is needed here, not %s", v->kind == TEXT ? v->text : "a condition");
     return v->number;
 }
 static bool as_truth(struct reader *r, const struct value *v)
@@ -206,9 +208,10 @@ static struct value read_sum(struct reader *r)
 static bool compare(struct reader *r, int sign, const struct value *a, const struct value *b)
 {
     enum { EQUAL, UNEQUAL, AT_MOST, AT_LEAST, BELOW, ABOVE };
-    if (a->kind == TEXT && b->kind == TEXT && sign <= UNEQUAL) return (strcmp(a->text, b->text) == 0) == (sign == EQUAL);
+    if (a->kind == TEXT && b->kind == TEXT && sign <= UNEQUAL)
+        return (strcmp(a->text, b->text) == 0) == (sign == EQUAL);
     double x = as_number(r, a), y = as_number(r, b);
-    bool below = x < y, above = x > y;
+    bool below = x<y, above = x> y;
     switch (sign) {
     case EQUAL: return !below && !above;
     case UNEQUAL: return below || above;

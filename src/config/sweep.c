@@ -88,7 +88,8 @@ static mt_status each_option(struct reader *r, const mt_node *n, const char *sec
             return mt_tree_fail(r->e, r->name, v->key_line, v->key_col, "%s",
                                 mt_option_unknown(key, v->kind == MT_NODE_MAP, unknown, sizeof unknown));
         if (id == MT_OPTION_run_dir || id == MT_OPTION_run_stop_after)
-            return mt_tree_fail(r->e, r->name, v->key_line, v->key_col, "%s: the sweep sets it for each run", key);
+            return mt_tree_fail(r->e, r->name, v->key_line, v->key_col, "%s: the sweep sets it for each run",
+                                key);
         MT_TRY(f(r, v, id, arg));
     }
     return MT_OK;
@@ -112,9 +113,11 @@ static mt_status add_setting(struct reader *r, const mt_node *n, mt_option_id id
 static mt_status add_block(struct reader *r, const mt_node *n, int rows, struct mt_sweep_block **out)
 {
     mt_sweep *s = r->s;
-    if (s->n_blocks == MT_SWEEP_BLOCKS) REFUSE(r, n, "more than %d keys and lists of values", MT_SWEEP_BLOCKS);
+    if (s->n_blocks == MT_SWEEP_BLOCKS)
+        REFUSE(r, n, "more than %d keys and lists of values", MT_SWEEP_BLOCKS);
     *out = &s->block[s->n_blocks];
-    **out = (struct mt_sweep_block){.line = n->line, .col = n->col, .row = calloc((size_t)rows + 1, sizeof(struct mt_sweep_row))};
+    **out = (struct mt_sweep_block){
+        .line = n->line, .col = n->col, .row = calloc((size_t)rows + 1, sizeof(struct mt_sweep_row))};
     if (!(*out)->row) return no_memory(r->e);
     (*out)->n = rows;
     s->n_blocks++;
@@ -197,7 +200,8 @@ static mt_status take_condition(struct reader *r, const mt_node *n)
     mt_sweep *s = r->s;
     if (n->kind != MT_NODE_SCALAR || mt_node_is_null(n))
         REFUSE(r, n, "where: expected a condition, as train.micro_batch <= 4");
-    if (s->n_where == MT_SWEEP_CONDITIONS) REFUSE(r, n, "where: more than %d conditions", MT_SWEEP_CONDITIONS);
+    if (s->n_where == MT_SWEEP_CONDITIONS)
+        REFUSE(r, n, "where: more than %d conditions", MT_SWEEP_CONDITIONS);
     if (!(s->where[s->n_where] = strdup(n->text))) return no_memory(r->e);
     s->where_line[s->n_where] = n->line;
     s->where_col[s->n_where++] = n->col;
@@ -217,7 +221,8 @@ static mt_status take_extends(struct reader *r, const mt_node *n)
         REFUSE(r, n, "extends: expected the path of one configuration");
     int folder = *n->text != '/' && slash ? (int)(slash - r->name) + 1 : 0;
     int k = snprintf(r->s->base, sizeof r->s->base, "%.*s%s", folder, r->name, n->text);
-    if (k >= (int)sizeof r->s->base) REFUSE(r, n, "extends: the path is longer than %d bytes", MT_CONFIG_PATH - 1);
+    if (k >= (int)sizeof r->s->base)
+        REFUSE(r, n, "extends: the path is longer than %d bytes", MT_CONFIG_PATH - 1);
     return MT_OK;
 }
 
@@ -232,7 +237,8 @@ static const char *unknown_key(const char *key, char *out, size_t size)
     const char *near = mt_word_nearest(key, names, MT_SWEEP_COUNT + BLOCKS);
     mt_word_clean(shown, sizeof shown, key);
     bool option = mt_section_known(key) || mt_option_find(key) != MT_OPTION_COUNT;
-    snprintf(out, size, "a sweep has no '%s'%s%s%s", shown, option ? ": options stand under set, grid, zip or list" : "",
+    snprintf(out, size, "a sweep has no '%s'%s%s%s", shown,
+             option ? ": options stand under set, grid, zip or list" : "",
              near && !option ? "; did you mean " : "", near && !option ? near : "");
     return out;
 }
@@ -292,7 +298,8 @@ static void name_folder(mt_sweep *s)
 {
     const char *slash = strrchr(s->name, '/'), *file = slash ? slash + 1 : s->name, *dot = strrchr(file, '.');
     if (!*s->o.dir)
-        snprintf(s->o.dir, sizeof s->o.dir, "runs/%.*s", dot && dot > file ? (int)(dot - file) : (int)strlen(file) % 512, file);
+        snprintf(s->o.dir, sizeof s->o.dir, "runs/%.*s",
+                 dot && dot > file ? (int)(dot - file) : (int)strlen(file) % 512, file);
 }
 
 static mt_status take(mt_sweep *s, const char *name, mt_tree *t, mt_status st, mt_err *e)

@@ -18,12 +18,13 @@ char *mt_sweep_words(const struct mt_sweep_point *p, char *out, size_t size)
     size_t at = 0;
     snprintf(out, size, "as set");
     for (int i = p->own; i < p->n && at < size; i++)
-        at += (size_t)snprintf(out + at, size - at, "%s%s=%s", at ? " " : "", mt_options[p->setting[i].option].key,
-                               p->setting[i].text);
+        at += (size_t)snprintf(out + at, size - at, "%s%s=%s", at ? " " : "",
+                               mt_options[p->setting[i].option].key, p->setting[i].text);
     return out;
 }
 
-mt_status mt_sweep_config(const mt_sweep *s, const struct mt_sweep_point *p, bool rules, mt_config *c, mt_err *e)
+mt_status mt_sweep_config(const mt_sweep *s, const struct mt_sweep_point *p, bool rules, mt_config *c,
+                          mt_err *e)
 {
     char *word[MT_SWEEP_SETTINGS];
     mt_status st = MT_OK;
@@ -81,7 +82,8 @@ static mt_status wanted(const mt_sweep *s, const struct mt_sweep_point *p, mt_co
     MT_TRY(mt_sweep_config(s, p, false, c, e));
     for (int i = 0; i < s->n_where && *yes; i++)
         if (!mt_expr_holds(s->where[i], c, yes, why))
-            return mt_tree_fail(e, s->name, s->where_line[i], s->where_col[i], "where: %s: %s", s->where[i], why);
+            return mt_tree_fail(e, s->name, s->where_line[i], s->where_col[i], "where: %s: %s", s->where[i],
+                                why);
     return MT_OK;
 }
 
@@ -92,7 +94,8 @@ static mt_status count_points(const mt_sweep *s, int64_t *n, mt_err *e)
         *n *= s->block[i].n;
         if (*n > MT_SWEEP_POINTS)
             return mt_tree_fail(e, s->name, s->block[i].line, s->block[i].col,
-                                "more than %d combinations: take values away, or make several sweeps", MT_SWEEP_POINTS);
+                                "more than %d combinations: take values away, or make several sweeps",
+                                MT_SWEEP_POINTS);
     }
     return MT_OK;
 }
@@ -107,8 +110,8 @@ static mt_status combine(const mt_sweep *s, int64_t k, struct mt_sweep_point *p,
     }
     *p = from_set(s);
     for (int i = 0; i < s->n_blocks; i++)
-        MT_REQUIRE(put_row(p, &s->block[i].row[row[i]]), e, MT_CONFIG, "%s: a point has more than %d options", s->name,
-                   MT_SWEEP_SETTINGS);
+        MT_REQUIRE(put_row(p, &s->block[i].row[row[i]]), e, MT_CONFIG, "%s: a point has more than %d options",
+                   s->name, MT_SWEEP_SETTINGS);
     return MT_OK;
 }
 

@@ -19,28 +19,28 @@ static mt_status name_files(struct mt_study_array *a, const struct mt_study *t, 
     } files[] = {{a->script, "sbatch"}, {a->tasks, "tasks"}, {a->note, "job"}};
     a->number = number;
     for (int i = 0; i < 3; i++)
-        MT_REQUIRE(snprintf(files[i].out, MT_CONFIG_PATH, "%s/array-%03d.%s", t->sweep->o.dir, number, files[i].end) <
-                       MT_CONFIG_PATH,
+        MT_REQUIRE(snprintf(files[i].out, MT_CONFIG_PATH, "%s/array-%03d.%s", t->sweep->o.dir, number,
+                            files[i].end) < MT_CONFIG_PATH,
                    e, MT_CONFIG, "the sweep's dir is too long");
     return MT_OK;
 }
 static mt_status next_files(struct mt_study_array *a, const struct mt_study *t, mt_err *e)
 {
     int n = 1;
-    do
-        MT_TRY(name_files(a, t, n++, e));
+    do MT_TRY(name_files(a, t, n++, e));
     while (!access(a->tasks, F_OK));
     return MT_OK;
 }
 
-static mt_status write_tasks(struct mt_study_array *a, const struct mt_study *t, const struct mt_study_item *item, int n,
-                             mt_err *e)
+static mt_status write_tasks(struct mt_study_array *a, const struct mt_study *t,
+                             const struct mt_study_item *item, int n, mt_err *e)
 {
     FILE *f;
     int64_t each = t->sweep->o.slurm_runs;
     MT_TRY(mt_print_open(&f, a->tasks, e));
     for (int i = 0; i < n; i++)
-        fprintf(f, "%s/%d%c", t->point[item[i].point].id, item[i].repeat + 1, (i + 1) % each && i + 1 < n ? ' ' : '\n');
+        fprintf(f, "%s/%d%c", t->point[item[i].point].id, item[i].repeat + 1,
+                (i + 1) % each && i + 1 < n ? ' ' : '\n');
     a->jobs = (int)((n + each - 1) / each);
     return mt_print_close(f, a->tasks, e);
 }
@@ -54,12 +54,15 @@ static void put_quoted(FILE *f, const char *s)
 {
     fputc('\'', f);
     for (; *s; s++)
-        if (*s == '\'') fputs("'\\''", f);
-        else fputc(*s, f);
+        if (*s == '\'')
+            fputs("'\\''", f);
+        else
+            fputc(*s, f);
     fputc('\'', f);
 }
 
-static void write_script(FILE *f, const struct mt_study_array *a, const struct mt_study *t, const char *program)
+static void write_script(FILE *f, const struct mt_study_array *a, const struct mt_study *t,
+                         const char *program)
 {
     const mt_sweep_options *o = &t->sweep->o;
     const char *slash = strrchr(t->sweep->name, '/'), *rest = o->slurm_options;
@@ -70,14 +73,15 @@ static void write_script(FILE *f, const struct mt_study_array *a, const struct m
     fprintf(f, "#SBATCH --job-name=%s\n#SBATCH --array=0-%d%s\n#SBATCH --nodes=%lld\n#SBATCH --ntasks=%lld\n",
             slash ? slash + 1 : t->sweep->name, a->jobs - 1, most, (long long)o->slurm_nodes,
             (long long)(o->ranks * o->at_once));
-    fprintf(f, "#SBATCH --time=%lld\n#SBATCH --output=%s/array-%03d-%%a.log\n", (long long)((o->slurm_time + 59) / 60),
-            o->dir, a->number);
+    fprintf(f, "#SBATCH --time=%lld\n#SBATCH --output=%s/array-%03d-%%a.log\n",
+            (long long)((o->slurm_time + 59) / 60), o->dir, a->number);
     fprintf(f, "#SBATCH --signal=B:TERM@60\n"); /* runs that have a checkpoint to go on from save it */
     option(f, "partition", o->slurm_partition);
     option(f, "account", o->slurm_account);
     for (; *(rest += strspn(rest, " ")); rest += strcspn(rest, " "))
         fprintf(f, "#SBATCH %.*s\n", (int)strcspn(rest, " "), rest);
-    fprintf(f, "set -u\nexport SRUN_CPUS_PER_TASK=\"${SLURM_CPUS_PER_TASK:-1}\" # srun does not inherit it\n");
+    fprintf(f,
+            "set -u\nexport SRUN_CPUS_PER_TASK=\"${SLURM_CPUS_PER_TASK:-1}\" # srun does not inherit it\n");
     if (*o->slurm_setup) fprintf(f, "%s\n", o->slurm_setup);
     fprintf(f, "exec ");
     put_quoted(f, program);
@@ -88,8 +92,8 @@ static void write_script(FILE *f, const struct mt_study_array *a, const struct m
     fprintf(f, ":\"$SLURM_ARRAY_TASK_ID\"\n");
 }
 
-mt_status mt_array_write(struct mt_study_array *a, const struct mt_study *t, const struct mt_study_item *item, int n,
-                         const char *program, mt_err *e)
+mt_status mt_array_write(struct mt_study_array *a, const struct mt_study *t, const struct mt_study_item *item,
+                         int n, const char *program, mt_err *e)
 {
     FILE *f;
     MT_TRY(next_files(a, t, e));
@@ -120,7 +124,8 @@ static int call(const char *const word[], char *out, size_t size, mt_err *e)
     for (ssize_t k; pid > 0 && (k = read(ends[0], out + at, size - 1 - at)) > 0;) at += (size_t)k;
     close(ends[0]);
     out[at] = 0;
-    if (pid < 0 || waitpid(pid, &status, 0) != pid) return mt_err_set(e, MT_IO, "cannot start %s", word[0]), -1;
+    if (pid < 0 || waitpid(pid, &status, 0) != pid)
+        return mt_err_set(e, MT_IO, "cannot start %s", word[0]), -1;
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
 }
 
@@ -133,8 +138,10 @@ mt_status mt_array_submit(const struct mt_study_array *a, char job[static 32], m
     FILE *f;
     snprintf(job, 32, "%.*s", (int)strspn(said, "0123456789"), said);
     if (code != 0 || !*job)
-        st = mt_err_set(e, MT_IO, "sbatch did not take %s (its exit code is %d, its words are above); the file is removed",
-                        a->script, code);
+        st = mt_err_set(
+            e, MT_IO,
+            "sbatch did not take %s (its exit code is %d, its words are above); the file is removed",
+            a->script, code);
     if (st == MT_OK) st = mt_print_open(&f, a->note, e);
     if (st == MT_OK) {
         fprintf(f, "%s\n", job);
@@ -191,8 +198,8 @@ static bool find(const struct mt_study *t, const char *word, struct mt_study_ite
     return x->point < t->n && x->repeat >= 0 && x->repeat < t->repeats;
 }
 
-static mt_status read_line(const struct mt_study *t, FILE *f, const char *task, long number, struct mt_study_item *list,
-                           int *n, mt_err *e)
+static mt_status read_line(const struct mt_study *t, FILE *f, const char *task, long number,
+                           struct mt_study_item *list, int *n, mt_err *e)
 {
     char *line = NULL, *rest = NULL;
     size_t room = 0;
@@ -200,31 +207,35 @@ static mt_status read_line(const struct mt_study *t, FILE *f, const char *task, 
     mt_status st = MT_OK;
     for (long i = 0; i <= number; i++) found = getline(&line, &room, f) > 0;
     if (!found) st = mt_err_set(e, MT_CONFIG, "--task %s: the file has no such line", task);
-    for (char *word = found ? strtok_r(line, " \n", &rest) : NULL; word && st == MT_OK; word = strtok_r(NULL, " \n", &rest)) {
+    for (char *word = found ? strtok_r(line, " \n", &rest) : NULL; word && st == MT_OK;
+         word = strtok_r(NULL, " \n", &rest)) {
         if (find(t, word, &list[*n]) && *n < t->n * t->repeats)
             ++*n;
         else
-            st = mt_err_set(e, MT_CONFIG, "--task %s: %s is no run of this sweep: has it changed since it was submitted?", task,
-                            word);
+            st = mt_err_set(e, MT_CONFIG,
+                            "--task %s: %s is no run of this sweep: has it changed since it was submitted?",
+                            task, word);
     }
     free(line);
     return st;
 }
 
-mt_status mt_array_task(const struct mt_study *t, const char *task, struct mt_study_item **list, int *n, mt_err *e)
+mt_status mt_array_task(const struct mt_study *t, const char *task, struct mt_study_item **list, int *n,
+                        mt_err *e)
 {
     char path[MT_CONFIG_PATH], *end = NULL;
     const char *colon = strrchr(task, ':');
     long number = colon ? strtol(colon + 1, &end, 10) : -1;
     *list = NULL;
     *n = 0;
-    MT_REQUIRE(colon && end != colon + 1 && !*end && number >= 0 && colon - task < MT_CONFIG_PATH, e, MT_CONFIG,
-               "--task needs FILE:NUMBER, not '%.60s'", task);
+    MT_REQUIRE(colon && end != colon + 1 && !*end && number >= 0 && colon - task < MT_CONFIG_PATH, e,
+               MT_CONFIG, "--task needs FILE:NUMBER, not '%.60s'", task);
     snprintf(path, sizeof path, "%.*s", (int)(colon - task), task);
     FILE *f = fopen(path, "r");
     MT_REQUIRE(f, e, MT_CONFIG, "--task: cannot read '%s': %s", path, strerror(errno));
     *list = calloc((size_t)t->n * (size_t)t->repeats + 1, sizeof **list);
-    mt_status st = *list ? read_line(t, f, task, number, *list, n, e) : mt_err_set(e, MT_IO, "no memory for a list of runs");
+    mt_status st = *list ? read_line(t, f, task, number, *list, n, e)
+                         : mt_err_set(e, MT_IO, "no memory for a list of runs");
     fclose(f);
     return st;
 }

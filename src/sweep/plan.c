@@ -21,7 +21,8 @@ struct planner {
 };
 
 /* ---- one point ---- */
-static mt_status target_of(const struct planner *g, const mt_config *c, const struct mt_target **target, mt_err *e)
+static mt_status target_of(const struct planner *g, const mt_config *c, const struct mt_target **target,
+                           mt_err *e)
 {
     enum mt_isa isa;
     if (g->cluster) return mt_forecast_target(g->cluster, target, e);
@@ -37,7 +38,8 @@ static mt_status plan_time(const struct planner *g, const mt_config *c, const st
     struct mt_forecast f;
     struct mt_forecast_times x = {0};
     int64_t ranks = g->t->sweep->o.ranks, per = c->mesh_ranks_per_node;
-    struct mt_forecast_options o = {.world = (int)ranks, .seed = 1, .sample = (int)(per > 0 && per < ranks ? per : ranks)};
+    struct mt_forecast_options o = {
+        .world = (int)ranks, .seed = 1, .sample = (int)(per > 0 && per < ranks ? per : ranks)};
     mt_status st = mt_forecast_open(&f, c, g->cluster, target, &o, e);
     if (st == MT_OK) st = mt_forecast_replay(&f, g->cluster, MT_ALG_DIRECT, &x, e);
     if (st == MT_OK) p->planned = (double)(c->train_global_batch * c->train_seq_len) / x.step_s;
@@ -51,8 +53,9 @@ static void say_excess(struct mt_study_point *p, const struct mt_room *room)
     size_t n = 0;
     for (int a = 0; a < MT_N_ARENAS; a++)
         if (room->arena[a] && p->peak[a] > room->arena[a] && n < sizeof p->why)
-            n += (size_t)snprintf(p->why + n, sizeof p->why - n, "%s%s memory: %.2f MiB of %.2f", n ? ", " : "",
-                                  mt_arena_name(a), (double)p->peak[a] / (1 << 20), (double)room->arena[a] / (1 << 20));
+            n += (size_t)snprintf(p->why + n, sizeof p->why - n, "%s%s memory: %.2f MiB of %.2f",
+                                  n ? ", " : "", mt_arena_name(a), (double)p->peak[a] / (1 << 20),
+                                  (double)room->arena[a] / (1 << 20));
 }
 
 static mt_status plan_config(const struct planner *g, mt_config *c, struct mt_study_point *p, mt_err *e)
@@ -82,8 +85,8 @@ static bool read_plan(const struct planner *g, struct mt_study_point *p)
     FILE *f = mt_study_path(g->t, p, "plan", path, sizeof path) ? fopen(path, "r") : NULL;
     if (!f) return false;
     struct mt_study_point q = *p;
-    bool ok = fscanf(f, "%" SCNx64 " %d %" SCNd64 " %" SCNd64 " %lg %191[^\n]", &key, &verdict, &q.peak[0], &q.peak[1],
-                     &q.planned, q.why) >= 5 &&
+    bool ok = fscanf(f, "%" SCNx64 " %d %" SCNd64 " %" SCNd64 " %lg %191[^\n]", &key, &verdict, &q.peak[0],
+                     &q.peak[1], &q.planned, q.why) >= 5 &&
               key == g->key && verdict >= MT_POINT_RUNS && verdict <= MT_POINT_TOO_LARGE;
     fclose(f);
     if (!ok) return false;
@@ -97,10 +100,11 @@ static mt_status keep_plan(const struct planner *g, const struct mt_study_point 
     FILE *f;
     MT_REQUIRE(mt_study_path(g->t, p, "", path, sizeof path), e, MT_CONFIG, "the sweep's dir is too long");
     MT_TRY(mt_make_folders(path, e));
-    MT_REQUIRE(mt_study_path(g->t, p, "plan", path, sizeof path), e, MT_CONFIG, "the sweep's dir is too long");
+    MT_REQUIRE(mt_study_path(g->t, p, "plan", path, sizeof path), e, MT_CONFIG,
+               "the sweep's dir is too long");
     MT_TRY(mt_print_open(&f, path, e));
-    fprintf(f, "%016" PRIx64 " %d %" PRId64 " %" PRId64 " %.17g %s\n", g->key, (int)p->verdict, p->peak[0], p->peak[1],
-            p->planned, p->why);
+    fprintf(f, "%016" PRIx64 " %d %" PRId64 " %" PRId64 " %.17g %s\n", g->key, (int)p->verdict, p->peak[0],
+            p->peak[1], p->planned, p->why);
     return mt_print_close(f, path, e);
 }
 
@@ -163,8 +167,8 @@ void mt_study_dominate(struct mt_study *t)
         }
         if (best < 0) continue;
         p->verdict = MT_POINT_DOMINATED;
-        snprintf(p->why, sizeof p->why, "point %d is planned to be %.2f times as fast, in no more memory", best + 1,
-                 t->point[best].planned / p->planned);
+        snprintf(p->why, sizeof p->why, "point %d is planned to be %.2f times as fast, in no more memory",
+                 best + 1, t->point[best].planned / p->planned);
     }
 }
 
@@ -176,7 +180,8 @@ static mt_status load_cluster(struct planner *g, struct mt_cluster *c, mt_err *e
     int64_t bytes;
     uint64_t hash = 0;
     if (*o->plan_cluster) {
-        mt_cluster_path(o->plan_cluster, *g->t->sweep->base ? g->t->sweep->base : g->t->sweep->name, path, sizeof path);
+        mt_cluster_path(o->plan_cluster, *g->t->sweep->base ? g->t->sweep->base : g->t->sweep->name, path,
+                        sizeof path);
         MT_TRY(mt_cluster_load(c, path, e));
         MT_TRY(mt_work_check(c, e));
         MT_TRY(mt_hash_file(path, &bytes, &hash, e));

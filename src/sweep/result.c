@@ -43,7 +43,8 @@ static void measure(const struct mt_history *h, int64_t drop, int64_t steps, dou
     static const struct {
         enum mt_choice_metric metric;
         enum mt_history_key key;
-    } most[] = {{MT_METRIC_DEVICE_BYTES, MT_HISTORY_device_bytes}, {MT_METRIC_HOST_BYTES, MT_HISTORY_host_bytes}};
+    } most[] = {{MT_METRIC_DEVICE_BYTES, MT_HISTORY_device_bytes},
+                {MT_METRIC_HOST_BYTES, MT_HISTORY_host_bytes}};
     struct sums s = {0};
     for (int m = 0; m < MT_N_METRICS; m++) out[m] = (double)NAN;
     for (int64_t i = 0; i < h->n; i++) {
@@ -75,12 +76,13 @@ static mt_status take_end(void *arg, const struct cJSON *o, mt_err *e)
     (void)e;
     r->exit_code = (int)number(o, "exit_code", -1);
     r->seconds = number(o, "seconds", 0);
-    if (cJSON_IsString(why)) snprintf(r->why, sizeof r->why, "%.*s", (int)sizeof r->why - 1, why->valuestring);
+    if (cJSON_IsString(why))
+        snprintf(r->why, sizeof r->why, "%.*s", (int)sizeof r->why - 1, why->valuestring);
     return MT_OK;
 }
 
-static mt_status run_path(const struct mt_study *t, const struct mt_study_point *p, int k, const char *rest, char *out,
-                          size_t size, mt_err *e)
+static mt_status run_path(const struct mt_study *t, const struct mt_study_point *p, int k, const char *rest,
+                          char *out, size_t size, mt_err *e)
 {
     char file[64];
     snprintf(file, sizeof file, "run-%d%s", k + 1, rest);
@@ -88,7 +90,8 @@ static mt_status run_path(const struct mt_study *t, const struct mt_study_point 
     return MT_OK;
 }
 
-static mt_status read_run(const struct mt_study *t, struct mt_study_point *p, int k, struct mt_history *h, mt_err *e)
+static mt_status read_run(const struct mt_study *t, struct mt_study_point *p, int k, struct mt_history *h,
+                          mt_err *e)
 {
     struct mt_study_run *r = &p->run[k];
     char path[MT_CONFIG_PATH];
@@ -103,13 +106,15 @@ static mt_status read_run(const struct mt_study *t, struct mt_study_point *p, in
 }
 
 /* What it has by the steps that are due. The last step is done when the process has ended well, which saves behind it. */
-static void judge_run(const struct mt_study *t, const struct mt_study_point *p, int k, const struct mt_history *h)
+static void judge_run(const struct mt_study *t, const struct mt_study_point *p, int k,
+                      const struct mt_history *h)
 {
     struct mt_study_run *r = &p->run[k];
     bool ended = r->exit_code == MT_OK || r->exit_code == MT_PREEMPTED;
     measure(h, t->sweep->o.drop, p->due, r->value);
     if (r->exit_code == MT_OK && r->steps < p->due) {
-        snprintf(r->why, sizeof r->why, "ended after %lld steps of %lld", (long long)r->steps, (long long)p->due);
+        snprintf(r->why, sizeof r->why, "ended after %lld steps of %lld", (long long)r->steps,
+                 (long long)p->due);
         ended = false;
     }
     r->state = r->steps >= p->due && (ended || r->steps > p->due) ? MT_RUN_DONE
@@ -187,7 +192,8 @@ static void leave_out(struct mt_study *t, int round)
         if (!goes_on(p)) continue;
         if (++place <= keep || order[i] == t->baseline) continue;
         p->left = true;
-        snprintf(p->why, sizeof p->why, "left out after round %d of %d: place %d of %d", round + 1, t->rounds, place, alive);
+        snprintf(p->why, sizeof p->why, "left out after round %d of %d: place %d of %d", round + 1, t->rounds,
+                 place, alive);
     }
     free(order);
 }
@@ -213,7 +219,8 @@ mt_status mt_study_forget_failures(struct mt_study *t, mt_err *e)
         for (int k = 0; k < t->repeats; k++) {
             if (t->point[i].verdict != MT_POINT_RUNS || t->point[i].run[k].state != MT_RUN_FAILED) continue;
             MT_TRY(run_path(t, &t->point[i], k, ".json", path, sizeof path, e));
-            MT_REQUIRE(!unlink(path) || errno == ENOENT, e, MT_IO, "cannot remove '%s': %s", path, strerror(errno));
+            MT_REQUIRE(!unlink(path) || errno == ENOENT, e, MT_IO, "cannot remove '%s': %s", path,
+                       strerror(errno));
         }
     return mt_study_collect(t, e);
 }

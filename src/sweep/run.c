@@ -20,7 +20,8 @@
 
 /* ---- folders ---- */
 /* Checkpoints are not what a sweep is for, unless it says so. */
-static mt_status point_config(const struct mt_study *t, const struct mt_study_point *p, mt_config *c, mt_err *e)
+static mt_status point_config(const struct mt_study *t, const struct mt_study_point *p, mt_config *c,
+                              mt_err *e)
 {
     MT_TRY(mt_sweep_config(t->sweep, p->p, true, c, e));
     if (!mt_sweep_value(p->p, MT_OPTION_ckpt_interval)) c->ckpt_interval = 0;
@@ -28,13 +29,15 @@ static mt_status point_config(const struct mt_study *t, const struct mt_study_po
     if (!mt_sweep_value(p->p, MT_OPTION_ckpt_keep_last)) c->ckpt_keep_last = 1;
     return MT_OK;
 }
-static mt_status prepare_point(const struct mt_study *t, const struct mt_study_point *p, mt_config *c, mt_err *e)
+static mt_status prepare_point(const struct mt_study *t, const struct mt_study_point *p, mt_config *c,
+                               mt_err *e)
 {
     char path[MT_CONFIG_PATH];
     FILE *f;
     MT_REQUIRE(mt_study_path(t, p, "", path, sizeof path), e, MT_CONFIG, "the sweep's dir is too long");
     MT_TRY(mt_make_folders(path, e));
-    MT_REQUIRE(mt_study_path(t, p, "config.yaml", path, sizeof path), e, MT_CONFIG, "the sweep's dir is too long");
+    MT_REQUIRE(mt_study_path(t, p, "config.yaml", path, sizeof path), e, MT_CONFIG,
+               "the sweep's dir is too long");
     MT_TRY(point_config(t, p, c, e));
     MT_TRY(mt_print_open(&f, path, e));
     mt_config_dump(c, f);
@@ -153,8 +156,10 @@ static void last_line(const char *path, char *out, size_t size)
     FILE *f = fopen(path, "r");
     *out = 0;
     if (!f) return;
-    if (!fseek(f, -4096, SEEK_END)) (void)fgets(line, sizeof line, f);
-    else rewind(f);
+    if (!fseek(f, -4096, SEEK_END))
+        (void)fgets(line, sizeof line, f);
+    else
+        rewind(f);
     while (fgets(line, sizeof line, f)) {
         line[strcspn(line, "\n")] = 0;
         if (*line) snprintf(out, size, "%.*s", (int)size - 1, line);
@@ -167,9 +172,12 @@ static void put_string(FILE *f, const char *s)
     fputc('"', f);
     for (; *s; s++) {
         unsigned char c = (unsigned char)*s;
-        if (c < ' ') fprintf(f, "\\u%04x", c);
-        else if (c == '"' || c == '\\') fprintf(f, "\\%c", c);
-        else fputc(c, f);
+        if (c < ' ')
+            fprintf(f, "\\u%04x", c);
+        else if (c == '"' || c == '\\')
+            fprintf(f, "\\%c", c);
+        else
+            fputc(c, f);
     }
     fputc('"', f);
 }
@@ -180,7 +188,8 @@ static mt_status note_end(const struct pool *q, const struct child *k, int code,
     const struct mt_study_point *p = &q->t->point[k->item.point];
     FILE *f;
     snprintf(file, sizeof file, "run-%d.json", k->item.repeat + 1);
-    MT_REQUIRE(mt_study_path(q->t, p, file, path, MT_CONFIG_PATH), e, MT_CONFIG, "the sweep's dir is too long");
+    MT_REQUIRE(mt_study_path(q->t, p, file, path, MT_CONFIG_PATH), e, MT_CONFIG,
+               "the sweep's dir is too long");
     snprintf(tmp, sizeof tmp, "%s.tmp", path);
     gethostname(host, sizeof host - 1);
     MT_TRY(mt_print_open(&f, tmp, e));
@@ -210,8 +219,11 @@ static mt_status end(struct pool *q, struct child *k, int status, mt_err *e)
     q->ended++;
     if (!q->l->quiet)
         mt_say("run %3d/%d  point %d, repeat %d: %s in %.1f s  %s%s%s\n", q->ended, q->all, k->item.point + 1,
-               k->item.repeat + 1, code == MT_OK ? "done" : code == MT_PREEMPTED ? "stopped" : "failed", mt_now() - k->began,
-               mt_sweep_words(p->p, words, sizeof words), *why ? " -- " : "", why);
+               k->item.repeat + 1,
+               code == MT_OK          ? "done"
+               : code == MT_PREEMPTED ? "stopped"
+                                      : "failed",
+               mt_now() - k->began, mt_sweep_words(p->p, words, sizeof words), *why ? " -- " : "", why);
     return note_end(q, k, code, why, e);
 }
 
@@ -260,8 +272,8 @@ static mt_status loop(struct pool *q, const struct mt_study_item *item, mt_err *
         if (st == MT_OK) st = s;
     }
     MT_TRY(st);
-    MT_REQUIRE(!q->stopping, e, MT_PREEMPTED, "stopped with %d of %d runs ended; the same command goes on from there", q->ended,
-               q->all);
+    MT_REQUIRE(!q->stopping, e, MT_PREEMPTED,
+               "stopped with %d of %d runs ended; the same command goes on from there", q->ended, q->all);
     return MT_OK;
 }
 

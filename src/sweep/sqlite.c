@@ -10,13 +10,17 @@
 #define METRIC_COLUMN(name, text) ", " text " REAL"
 static const char tables[] =
     "BEGIN IMMEDIATE;"
-    "CREATE TABLE IF NOT EXISTS points(id TEXT PRIMARY KEY, number INTEGER, words TEXT, verdict TEXT, reason TEXT,"
-    " baseline INTEGER, round INTEGER, steps_due INTEGER, planned_device_bytes INTEGER, planned_host_bytes INTEGER,"
+    "CREATE TABLE IF NOT EXISTS points(id TEXT PRIMARY KEY, number INTEGER, words TEXT, verdict TEXT, reason "
+    "TEXT,"
+    " baseline INTEGER, round INTEGER, steps_due INTEGER, planned_device_bytes INTEGER, planned_host_bytes "
+    "INTEGER,"
     " planned_tokens_per_s REAL);"
     "CREATE TABLE IF NOT EXISTS settings(point TEXT, option TEXT, value TEXT, PRIMARY KEY(point, option));"
-    "CREATE TABLE IF NOT EXISTS runs(point TEXT, repeat INTEGER, state TEXT, steps INTEGER, exit_code INTEGER,"
-    " seconds REAL, reason TEXT" MT_CHOICES_metric(METRIC_COLUMN) ", PRIMARY KEY(point, repeat));"
-    "DELETE FROM points; DELETE FROM settings; DELETE FROM runs;";
+    "CREATE TABLE IF NOT EXISTS runs(point TEXT, repeat INTEGER, state TEXT, steps INTEGER, exit_code "
+    "INTEGER,"
+    " seconds REAL, reason TEXT" MT_CHOICES_metric(
+        METRIC_COLUMN) ", PRIMARY KEY(point, repeat));"
+                       "DELETE FROM points; DELETE FROM settings; DELETE FROM runs;";
 
 struct store {
     sqlite3 *db;
@@ -25,7 +29,8 @@ struct store {
 };
 static mt_status failed(const struct store *s, const char *what)
 {
-    return mt_err_set(s->e, MT_IO, "%s of '%s' failed: %s", what, s->path, s->db ? sqlite3_errmsg(s->db) : "no memory");
+    return mt_err_set(s->e, MT_IO, "%s of '%s' failed: %s", what, s->path,
+                      s->db ? sqlite3_errmsg(s->db) : "no memory");
 }
 static mt_status execute(const struct store *s, const char *sql)
 {
@@ -40,16 +45,29 @@ struct value {
     int64_t i;
     double f;
 };
-#define TEXT(x) {.type = 't', .t = (x)}
-#define WHOLE(x) {.type = 'i', .i = (x)}
-#define REAL(x) {.type = 'f', .f = (x)}
+#define TEXT(x)               \
+    {                         \
+        .type = 't', .t = (x) \
+    }
+#define WHOLE(x)              \
+    {                         \
+        .type = 'i', .i = (x) \
+    }
+#define REAL(x)               \
+    {                         \
+        .type = 'f', .f = (x) \
+    }
 
 static void bind(sqlite3_stmt *row, int at, const struct value *v)
 {
-    if (v->type == 't') sqlite3_bind_text(row, at, v->t, -1, SQLITE_TRANSIENT);
-    else if (v->type == 'i') sqlite3_bind_int64(row, at, v->i);
-    else if (isfinite(v->f)) sqlite3_bind_double(row, at, v->f);
-    else sqlite3_bind_null(row, at);
+    if (v->type == 't')
+        sqlite3_bind_text(row, at, v->t, -1, SQLITE_TRANSIENT);
+    else if (v->type == 'i')
+        sqlite3_bind_int64(row, at, v->i);
+    else if (isfinite(v->f))
+        sqlite3_bind_double(row, at, v->f);
+    else
+        sqlite3_bind_null(row, at);
 }
 static mt_status insert(const struct store *s, sqlite3_stmt *row, const struct value *v, int n)
 {

@@ -20,7 +20,8 @@ bool mt_metric_higher(enum mt_choice_metric m)
     return m == MT_METRIC_TOKENS_PER_S || m == MT_METRIC_MFU;
 }
 
-bool mt_study_path(const struct mt_study *t, const struct mt_study_point *p, const char *file, char *out, size_t size)
+bool mt_study_path(const struct mt_study *t, const struct mt_study_point *p, const char *file, char *out,
+                   size_t size)
 {
     int n = snprintf(out, size, "%s/points/%s%s%s", t->sweep->o.dir, p->id, *file ? "/" : "", file);
     return n >= 0 && (size_t)n < size;
@@ -67,8 +68,10 @@ static mt_status open_point(struct mt_study *t, int i, mt_config *c, mt_err *e)
     MT_TRY(write_id(c, p->id, e));
     mt_status st = mt_sweep_config(t->sweep, p->p, true, c, &why);
     if (st == MT_OK) st = mt_config_check_world(c, t->sweep->o.ranks, &why);
-    if (st == MT_CONFIG) refuse(p, MT_POINT_REFUSED, why.msg);
-    else if (st != MT_OK) return mt_err_set(e, st, "%s", why.msg);
+    if (st == MT_CONFIG)
+        refuse(p, MT_POINT_REFUSED, why.msg);
+    else if (st != MT_OK)
+        return mt_err_set(e, st, "%s", why.msg);
     for (int k = 0; k < i; k++) {
         if (strcmp(t->point[k].id, p->id) != 0) continue;
         snprintf(text, sizeof text, "the same configuration as point %d", k + 1);

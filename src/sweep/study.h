@@ -16,7 +16,13 @@ enum {
 #define MT_METRIC_ONE(name, text) +1
     MT_N_METRICS = 0 MT_CHOICES_metric(MT_METRIC_ONE)
 };
-enum mt_point_verdict { MT_POINT_RUNS, MT_POINT_TWICE, MT_POINT_REFUSED, MT_POINT_TOO_LARGE, MT_POINT_DOMINATED };
+enum mt_point_verdict {
+    MT_POINT_RUNS,
+    MT_POINT_TWICE,
+    MT_POINT_REFUSED,
+    MT_POINT_TOO_LARGE,
+    MT_POINT_DOMINATED
+};
 const char *mt_point_verdict_text(enum mt_point_verdict v);
 
 struct mt_study_run {
@@ -24,8 +30,8 @@ struct mt_study_run {
     int64_t steps;                                             /* done so far */
     int exit_code;                                             /* of the last process; -1: none has ended */
     double seconds;                                            /* that it took */
-    double value[MT_N_METRICS];                                /* over the steps that are due; NaN: not known */
-    char why[192];                                             /* it failed */
+    double value[MT_N_METRICS]; /* over the steps that are due; NaN: not known */
+    char why[192];              /* it failed */
 };
 struct mt_study_point {
     const struct mt_sweep_point *p; /* borrowed from the sweep */
@@ -77,15 +83,16 @@ bool mt_metric_higher(enum mt_choice_metric m);
 void mt_study_order(const struct mt_study *t, int *order);
 
 /* "DIR/points/ID", and with `file` "DIR/points/ID/FILE". False: too long. */
-bool mt_study_path(const struct mt_study *t, const struct mt_study_point *p, const char *file, char *out, size_t size);
+bool mt_study_path(const struct mt_study *t, const struct mt_study_point *p, const char *file, char *out,
+                   size_t size);
 
 /* ---- running (run.c) ---- */
 enum { MT_LAUNCH_WORDS = 64 };
 struct mt_study_launcher {
-    const char *program;                  /* this one, for exec */
-    const char *word[MT_LAUNCH_WORDS];    /* in front of it: srun and its options; n of them */
+    const char *program;               /* this one, for exec */
+    const char *word[MT_LAUNCH_WORDS]; /* in front of it: srun and its options; n of them */
     int n;
-    int fake_ranks;                       /* 0: none */
+    int fake_ranks; /* 0: none */
     int64_t at_once;
     bool quiet;
 };
@@ -98,7 +105,7 @@ MT_MUST_USE mt_status mt_study_prepare(const struct mt_study *t, mt_err *e);
 
 /* ---- as an array of jobs (array.c) ---- */
 struct mt_study_array {
-    int number, jobs;     /* of the sweep's arrays, from 1; jobs of it */
+    int number, jobs; /* of the sweep's arrays, from 1; jobs of it */
     char script[MT_CONFIG_PATH], tasks[MT_CONFIG_PATH], note[MT_CONFIG_PATH]; /* files; note: the job's id */
 };
 /* Writes the script and which runs each job has. program: this one, and sweep: its file, as the jobs find them. IO. */
@@ -109,8 +116,8 @@ MT_MUST_USE mt_status mt_array_submit(const struct mt_study_array *a, char job[s
 /* An array of this sweep that Slurm still has: its job's id; "": none. IO: squeue does not answer. */
 MT_MUST_USE mt_status mt_array_pending(const struct mt_study *t, char job[static 32], mt_err *e);
 /* The runs of one job: "FILE:NUMBER". *list is the caller's. CONFIG: no such file or line, or none of this sweep's points. */
-MT_MUST_USE mt_status mt_array_task(const struct mt_study *t, const char *task, struct mt_study_item **list, int *n,
-                                    mt_err *e);
+MT_MUST_USE mt_status mt_array_task(const struct mt_study *t, const char *task, struct mt_study_item **list,
+                                    int *n, mt_err *e);
 
 /* ---- results ---- */
 /* DIR/results.sqlite: tables points, settings, runs, as they are now. What else is in the file stays. IO. Where the build has no

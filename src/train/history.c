@@ -16,8 +16,8 @@ const char *mt_history_key(enum mt_history_key k)
     return keys[k];
 }
 
-mt_status mt_json_lines(const char *path, mt_status (*f)(void *arg, const struct cJSON *o, mt_err *e), void *arg,
-                        int64_t *others, mt_err *e)
+mt_status mt_json_lines(const char *path, mt_status (*f)(void *arg, const struct cJSON *o, mt_err *e),
+                        void *arg, int64_t *others, mt_err *e)
 {
     char *line = NULL;
     size_t room = 0;
@@ -54,12 +54,15 @@ static mt_status add_row(void *arg, const struct cJSON *o, mt_err *e)
         h->row = more;
     }
     struct mt_history_row *r = &h->row[h->n++];
-    r->step = (int64_t)step->valuedouble;
+    const cJSON *back = cJSON_GetObjectItemCaseSensitive(o, "rollback");
+    *r = (struct mt_history_row){.step = (int64_t)step->valuedouble,
+                                 .skipped = cJSON_IsString(cJSON_GetObjectItemCaseSensitive(o, "skipped")),
+                                 .back = cJSON_IsNumber(back) ? (int64_t)back->valuedouble : -1};
     for (int k = 0; k < MT_N_HISTORY; k++) {
         const cJSON *x = cJSON_GetObjectItemCaseSensitive(o, keys[k]);
-        r->value[k] = cJSON_IsNumber(x) ? x->valuedouble : (double)NAN;
+        r->value[k] = cJSON_IsNumber(x) && !r->skipped ? x->valuedouble : (double)NAN;
     }
-    if (!isnan(r->value[MT_HISTORY_loss]) && r->step > h->steps) h->steps = r->step;
+    if ((r->skipped || !isnan(r->value[MT_HISTORY_loss])) && r->step > h->steps) h->steps = r->step;
     return MT_OK;
 }
 

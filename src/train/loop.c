@@ -120,6 +120,7 @@ static mt_status one_step(struct mt_run *r, mt_err *e)
     x.grad_norm = t->norm;
     x.lr = c->optim_lr * t->lr_factor;
     x.balance = balance(r);
+    x.routed = r->routed;
     x.step_s = mt_now() - t0;
     mt_metrics_step(&r->metrics, &r->s, &x,
                     r->at.step % c->train_log_interval == 0 || r->at.step == 1 ||

@@ -1,6 +1,7 @@
 #include <stdio.h>
 
 #include "ckpt/share.h"
+#include "train/events.h"
 #include "train/run.h"
 #include "train/say.h"
 
@@ -14,11 +15,13 @@ static void write_checkpoint(struct mt_run *r)
     mt_ckpt_fetched(&r->items);
     if (st != MT_OK) {
         fprintf(stderr, "moetitan: %s\n", e.msg);
+        mt_note(r->cfg, r->job, r->at.step, MT_NOTE_UNSAVED, "%s", e.msg);
         return;
     }
     r->saved = r->at.step;
     mt_say("step %5lld  checkpoint %s/ckpt/step-%08lld in %.2f s\n", (long long)r->at.step, r->cfg->run_dir,
            (long long)r->at.step, mt_now() - t0);
+    mt_note(r->cfg, r->job, r->at.step, MT_NOTE_CHECKPOINT, "in %.2f s", mt_now() - t0);
     if (mt_ckpt_prune(r->cfg->run_dir, r->cfg->ckpt_keep_last, &e) != MT_OK)
         fprintf(stderr, "moetitan: %s\n", e.msg);
 }
@@ -41,6 +44,7 @@ mt_status mt_run_leave(struct mt_run *r, bool early, mt_err *e)
                    "the run ends at step %lld and its last checkpoint could not be written (see above)",
                    (long long)r->at.step);
     }
+    mt_note(r->cfg, r->job, r->at.step, early ? MT_NOTE_STOP : MT_NOTE_END, "of %lld steps", (long long)r->cfg->train_steps);
     if (early)
         MT_FAIL(e, MT_PREEMPTED,
                 "stopped after step %lld of %lld; everything is saved, the same command goes on from there",
