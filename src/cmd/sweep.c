@@ -172,6 +172,16 @@ static mt_status run_task(struct mt_study *t, const char *task, mt_err *e)
 }
 
 /* ---- the command ---- */
+/* A sweep without a run is a mistake; the table says which. */
+static mt_status check_any(const struct mt_study *t, mt_err *e)
+{
+    bool large = false;
+    for (int i = 0; i < t->n; i++) {
+        if (t->point[i].verdict == MT_POINT_RUNS) return MT_OK;
+        large = large || t->point[i].verdict == MT_POINT_TOO_LARGE;
+    }
+    MT_FAIL(e, large ? MT_NOFIT : MT_CONFIG, "none of %d points can run: the table above says why", t->n);
+}
 static mt_status act(const struct arguments *a, struct mt_study *t, mt_err *e)
 {
     MT_TRY(mt_study_plan(t, e));
@@ -181,7 +191,8 @@ static mt_status act(const struct arguments *a, struct mt_study *t, mt_err *e)
     mt_status st = a->slurm ? run_array(t, a->dry_run, e) : a->plan || a->collect ? MT_OK : run_here(t, e);
     mt_err second = {0};
     mt_status told = tell(t, st == MT_OK ? e : &second);
-    return st == MT_OK ? told : st;
+    if (st == MT_OK) st = told;
+    return st == MT_OK ? check_any(t, e) : st;
 }
 
 mt_status mt_cmd_sweep(int argc, char **argv, mt_err *e)

@@ -166,23 +166,30 @@ static void read_note(const struct mt_study_array *a, char job[static 32])
     if (!f || fscanf(f, "%31[0-9]", job) != 1) *job = 0;
     if (f) fclose(f);
 }
+/* The newest of this sweep's jobs that `said`, Slurm's list, has; NULL: that was submitted at all. */
+static mt_status newest_job(const struct mt_study *t, const char *said, char job[static 32], mt_err *e)
+{
+    struct mt_study_array a;
+    char id[32];
+    *job = 0;
+    for (int i = 1;; i++) {
+        MT_TRY(name_files(&a, t, i, e));
+        if (access(a.tasks, F_OK)) return MT_OK;
+        read_note(&a, id);
+        if (*id && (!said || has_line(said, id))) memcpy(job, id, sizeof id);
+    }
+}
 mt_status mt_array_pending(const struct mt_study *t, char job[static 32], mt_err *e)
 {
     enum { ROOM = 1 << 17 }; /* a line for each running job of an array */
     static const char *const word[] = {"squeue", "-h", "--me", "-o", "%F", NULL};
-    struct mt_study_array a;
-    *job = 0;
-    MT_TRY(name_files(&a, t, 1, e));
-    if (access(a.tasks, F_OK)) return MT_OK;
+    MT_TRY(newest_job(t, NULL, job, e));
+    if (!*job) return MT_OK;
     char *said = malloc(ROOM);
     mt_status st = said ? MT_OK : mt_err_set(e, MT_IO, "no memory for the list of jobs");
     if (st == MT_OK && call(word, said, ROOM, e) != 0)
-        st = mt_err_set(e, MT_IO, "squeue does not say which jobs there are (its words are above)");
-    for (int i = 1; st == MT_OK && !*job && !access(a.tasks, F_OK); i++) {
-        read_note(&a, job);
-        if (*job && !has_line(said, job)) *job = 0;
-        st = name_files(&a, t, i + 1, e);
-    }
+        st = mt_err_set(e, MT_IO, "squeue does not say whether job %s is still there (its words are above)", job);
+    if (st == MT_OK) st = newest_job(t, said, job, e);
     free(said);
     return st;
 }

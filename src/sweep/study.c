@@ -62,6 +62,7 @@ static mt_status open_point(struct mt_study *t, int i, mt_config *c, mt_err *e)
     mt_err why = {0};
     char text[64];
     *p = (struct mt_study_point){.p = &t->sweep->point[i], .run = t->runs + (size_t)i * (size_t)t->repeats};
+    for (int m = 0; m < MT_N_METRICS; m++) p->mean[m] = p->low[m] = p->high[m] = (double)NAN;
     MT_TRY(mt_sweep_config(t->sweep, p->p, false, c, e));
     p->steps = p->due = c->train_steps;
     p->seed = c->train_seed;
