@@ -245,9 +245,9 @@ $(BUILD)/bench/%: $(BUILD)/release/tests/bench/%.o $(BUILD)/release/libmoetitan.
 	$(CC) $(flags_release) $(LDFLAGS) -o $@ $^ $(LIBS) $(mpi_libs) $(if $(sqlite_found),-lsqlite3) $(bench_libs)
 -include $(BENCHES:%.c=$(BUILD)/release/%.d)
 
-install: $(BUILD)/release/moetitan ## copy the program and the configurations to PREFIX (DESTDIR for packagers)
+install: $(BUILD)/release/moetitan ## copy the program, configurations and job scripts to PREFIX (DESTDIR for packagers)
 	install -D -m 755 $< $(DESTDIR)$(PREFIX)/bin/moetitan
-	@for f in $$(find configs -type f); do install -D -m 644 $$f $(DESTDIR)$(PREFIX)/share/moetitan/$$f; done
+	@for f in $$(find configs slurm -type f); do install -D -m 644 $$f $(DESTDIR)$(PREFIX)/share/moetitan/$$f; done
 
 clean: ## remove build/
 	rm -rf $(BUILD)

@@ -23,6 +23,8 @@ static const command commands[] = {
     {"sweep", mt_cmd_sweep, "SWEEP.yaml [--plan | --slurm] ...", "many runs, planned, run here or by Slurm, compared"},
     {"report", mt_cmd_report, "RUN_DIR ... [-o FILE]", "runs as a page: curves, memory, experts, events"},
     {"doctor", mt_cmd_doctor, "--calibrate FILE.yaml [--quick]", "this machine, measured, as a cluster file"},
+    {"submit", mt_cmd_submit, "CONFIG [--nodes N] ...", "a run as a chain of jobs of a Slurm cluster"},
+    {"job", mt_cmd_job, "begin|end|list ...", "what a batch script does around its run"},
     {"sample", mt_cmd_sample, "CKPT [--prompt TEXT] ...", "generate text from a saved checkpoint"},
     {"ckpt", mt_cmd_ckpt, "VERB ...", "list, show and verify checkpoints"},
     {"data", mt_cmd_data, "pack|info|check ...", "make and examine data files"},
