@@ -25,6 +25,7 @@ static double ratio(const struct mt_study *t, const struct mt_study_point *p)
 {
     enum mt_choice_metric m = t->sweep->o.metric;
     double base = t->point[t->baseline].mean[m];
+    if (p->due != t->point[t->baseline].due && p->left) return (double)NAN; /* of fewer steps */
     return fabs(base) > 0 ? p->mean[m] / base : (double)NAN;
 }
 /* Highest less lowest of the repeats, over the mean. */

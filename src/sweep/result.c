@@ -105,7 +105,7 @@ static mt_status read_run(const struct mt_study *t, struct mt_study_point *p, in
     return MT_OK;
 }
 
-/* What it has by the steps that are due. The last step is done when the process has ended well, which saves behind it. */
+/* What it has by the steps that are due. */
 static void judge_run(const struct mt_study *t, const struct mt_study_point *p, int k,
                       const struct mt_history *h)
 {
@@ -117,9 +117,9 @@ static void judge_run(const struct mt_study *t, const struct mt_study_point *p, 
                  (long long)p->due);
         ended = false;
     }
-    r->state = r->steps >= p->due && (ended || r->steps > p->due) ? MT_RUN_DONE
-               : r->exit_code >= 0 && !ended                      ? MT_RUN_FAILED
-                                                                  : MT_RUN_WAITING;
+    r->state = r->steps >= p->due            ? MT_RUN_DONE
+               : r->exit_code >= 0 && !ended ? MT_RUN_FAILED
+                                             : MT_RUN_WAITING;
 }
 
 static void summarize(const struct mt_study *t, struct mt_study_point *p)

@@ -1,7 +1,6 @@
 /* run.c: the runs of a sweep as child processes of this one. */
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,132 +10,90 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <cjson/cJSON.h>
+
 #include "base/print.h"
 #include "ckpt/file.h"
-#include "config/table.h"
 #include "sweep/study.h"
+#include "train/history.h"
 #include "train/metrics.h"
 #include "train/say.h"
 
-/* ---- folders ---- */
-/* Checkpoints are not what a sweep is for, unless it says so. */
-static mt_status point_config(const struct mt_study *t, const struct mt_study_point *p, mt_config *c,
-                              mt_err *e)
-{
-    MT_TRY(mt_sweep_config(t->sweep, p->p, true, c, e));
-    if (!mt_sweep_value(p->p, MT_OPTION_ckpt_interval)) c->ckpt_interval = 0;
-    if (!mt_sweep_value(p->p, MT_OPTION_ckpt_at_end)) c->ckpt_at_end = false;
-    if (!mt_sweep_value(p->p, MT_OPTION_ckpt_keep_last)) c->ckpt_keep_last = 1;
-    return MT_OK;
-}
-static mt_status prepare_point(const struct mt_study *t, const struct mt_study_point *p, mt_config *c,
-                               mt_err *e)
-{
-    char path[MT_CONFIG_PATH];
-    FILE *f;
-    MT_REQUIRE(mt_study_path(t, p, "", path, sizeof path), e, MT_CONFIG, "the sweep's dir is too long");
-    MT_TRY(mt_make_folders(path, e));
-    MT_REQUIRE(mt_study_path(t, p, "config.yaml", path, sizeof path), e, MT_CONFIG,
-               "the sweep's dir is too long");
-    MT_TRY(point_config(t, p, c, e));
-    MT_TRY(mt_print_open(&f, path, e));
-    mt_config_dump(c, f);
-    return mt_print_close(f, path, e);
-}
-mt_status mt_study_prepare(const struct mt_study *t, mt_err *e)
-{
-    mt_config *c = malloc(sizeof *c);
-    mt_status st = c ? MT_OK : mt_err_set(e, MT_IO, "no memory for a configuration");
-    for (int i = 0; i < t->n && st == MT_OK; i++)
-        if (t->point[i].verdict == MT_POINT_RUNS) st = prepare_point(t, &t->point[i], c, e);
-    free(c);
-    return st;
-}
-
-/* ---- one process ---- */
 struct child {
     pid_t pid; /* 0: none */
-    struct mt_study_item item;
+    int call;
     double began;
     bool late;
 };
 struct pool {
-    struct mt_study *t;
-    const struct mt_study_launcher *l;
+    char *const *call;
+    const struct mt_launcher *l;
     struct child *child; /* owned: [at_once] */
     int running, begun, ended, all;
     bool stopping;
     sigset_t signals, before;
 };
+enum { WORDS = MT_LAUNCH_WORDS + 80, PATH = MT_CONFIG_PATH + 32, WHY = 192 };
 
-enum { WORDS = MT_LAUNCH_WORDS + 16, TEXT = MT_CONFIG_PATH + 32 };
-/* Words of a run's command line. */
-struct call {
-    char *word[WORDS];
-    char config[TEXT], dir[TEXT], log[TEXT], seed[64], stop[64], ranks[32];
-    int n;
-};
-static void add(struct call *c, const char *word)
+/* The call's run.dir, and `end` behind it. */
+static mt_status beside(const char *call, const char *end, char out[static PATH], mt_err *e)
 {
-    MT_ASSERT(c->n < WORDS - 1);
-    c->word[c->n++] = (char *)word;
-}
-static mt_status write_call(const struct pool *q, struct mt_study_item x, struct call *c, mt_err *e)
-{
-    const struct mt_study_point *p = &q->t->point[x.point];
-    const mt_sweep *s = q->t->sweep;
-    char file[64], dir[64];
-    c->n = 0;
-    snprintf(file, sizeof file, "run-%d.log", x.repeat + 1);
-    snprintf(dir, sizeof dir, "run-%d", x.repeat + 1);
-    memcpy(c->dir, "run.dir=", 9);
-    MT_REQUIRE(mt_study_path(q->t, p, file, c->log, MT_CONFIG_PATH) &&
-                   mt_study_path(q->t, p, dir, c->dir + 8, MT_CONFIG_PATH) &&
-                   mt_study_path(q->t, p, "config.yaml", c->config, MT_CONFIG_PATH),
-               e, MT_CONFIG, "the sweep's dir is too long");
-    for (int i = 0; i < q->l->n; i++) add(c, q->l->word[i]);
-    add(c, q->l->program);
-    add(c, "train");
-    add(c, c->config);
-    add(c, c->dir);
-    if (s->o.seeds == MT_SEEDS_DIFFERENT && x.repeat) {
-        snprintf(c->seed, sizeof c->seed, "train.seed=%" PRId64, p->seed + x.repeat);
-        add(c, c->seed);
-    }
-    if (p->due < p->steps) {
-        snprintf(c->stop, sizeof c->stop, "run.stop_after=%" PRId64, p->due - p->run[x.repeat].steps);
-        add(c, c->stop);
-    }
-    if (q->l->fake_ranks) {
-        snprintf(c->ranks, sizeof c->ranks, "--fake-ranks=%d", q->l->fake_ranks);
-        add(c, c->ranks);
-    }
-    c->word[c->n] = NULL;
+    static const char key[] = "\trun.dir=";
+    const char *at = strstr(call, key);
+    MT_REQUIRE(at, e, MT_CONFIG, "a run without run.dir: '%.200s'", call);
+    at += sizeof key - 1;
+    int n = (int)strcspn(at, "\t\n");
+    MT_REQUIRE(n > 0 && n < MT_CONFIG_PATH, e, MT_CONFIG, "a run.dir of %d bytes: '%.200s'", n, call);
+    snprintf(out, PATH, "%.*s%s", n, at, end);
     return MT_OK;
 }
 
-/* In the child: never returns. */
-static void become(const struct pool *q, const struct call *c, pid_t parent)
+/* ---- one process ---- */
+struct words {
+    const char *word[WORDS];
+    char text[MT_CALL_BYTES], ranks[32], log[PATH];
+    int n;
+};
+static mt_status split(const struct pool *q, int call, struct words *w, mt_err *e)
 {
-    int log = open(c->log, O_WRONLY | O_CREAT | O_APPEND, 0644), nothing = open("/dev/null", O_RDONLY);
+    char *rest = NULL;
+    w->n = 0;
+    for (int i = 0; i < q->l->n; i++) w->word[w->n++] = q->l->word[i];
+    w->word[w->n++] = q->l->program;
+    w->word[w->n++] = "train";
+    snprintf(w->text, sizeof w->text, "%s", q->call[call]);
+    for (char *word = strtok_r(w->text, "\t\n", &rest); word; word = strtok_r(NULL, "\t\n", &rest)) {
+        MT_REQUIRE(w->n < WORDS - 2, e, MT_CONFIG, "more than %d words: '%.200s'", WORDS - 2, q->call[call]);
+        w->word[w->n++] = word;
+    }
+    snprintf(w->ranks, sizeof w->ranks, "--fake-ranks=%d", q->l->fake_ranks);
+    if (q->l->fake_ranks) w->word[w->n++] = w->ranks;
+    w->word[w->n] = NULL;
+    return beside(q->call[call], ".log", w->log, e);
+}
+
+/* In the child: never returns. */
+static void become(const struct pool *q, const struct words *w, pid_t parent)
+{
+    int log = open(w->log, O_WRONLY | O_CREAT | O_APPEND, 0644), nothing = open("/dev/null", O_RDONLY);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent) _exit(127);
     if (log < 0 || nothing < 0 || dup2(log, 1) < 0 || dup2(log, 2) < 0 || dup2(nothing, 0) < 0) _exit(127);
     sigprocmask(SIG_SETMASK, &q->before, NULL);
-    execvp(c->word[0], c->word);
-    dprintf(2, "moetitan: cannot start %s: %s\n", c->word[0], strerror(errno));
+    execvp(w->word[0], (char *const *)w->word);
+    dprintf(2, "moetitan: cannot start %s: %s\n", w->word[0], strerror(errno));
     _exit(127);
 }
-static mt_status begin(struct pool *q, struct child *k, struct mt_study_item x, mt_err *e)
+static mt_status begin(struct pool *q, struct child *k, int call, mt_err *e)
 {
-    struct call *c = malloc(sizeof *c);
+    struct words *w = malloc(sizeof *w);
     pid_t parent = getpid();
-    MT_REQUIRE(c, e, MT_IO, "no memory for a command line");
-    mt_status st = write_call(q, x, c, e);
+    MT_REQUIRE(w, e, MT_IO, "no memory for a command line");
+    mt_status st = split(q, call, w, e);
     if (st == MT_OK) {
         fflush(NULL);
-        *k = (struct child){.pid = fork(), .item = x, .began = mt_now()};
-        if (!k->pid) become(q, c, parent);
+        *k = (struct child){.pid = fork(), .call = call, .began = mt_now()};
+        if (!k->pid) become(q, w, parent);
         if (k->pid < 0) {
             k->pid = 0;
             st = mt_err_set(e, MT_IO, "cannot start a process for a run: %s", strerror(errno));
@@ -144,90 +101,108 @@ static mt_status begin(struct pool *q, struct child *k, struct mt_study_item x, 
             q->running++;
         }
     }
-    free(c);
+    free(w);
     return st;
 }
 
 /* ---- its end ---- */
 /* The last line of a log that says something. */
-static void last_line(const char *path, char *out, size_t size)
+static void last_line(const char *path, char out[static WHY])
 {
     char line[1024];
     FILE *f = fopen(path, "r");
-    *out = 0;
     if (!f) return;
-    if (!fseek(f, -4096, SEEK_END))
-        (void)fgets(line, sizeof line, f);
-    else
-        rewind(f);
+    if (fseek(f, -4096, SEEK_END)) rewind(f);
     while (fgets(line, sizeof line, f)) {
         line[strcspn(line, "\n")] = 0;
-        if (*line) snprintf(out, size, "%.*s", (int)size - 1, line);
+        if (*line) snprintf(out, WHY, "%.*s", WHY - 1, line);
     }
     fclose(f);
 }
-/* As a JSON string. */
-static void put_string(FILE *f, const char *s)
+/* What the run says itself of its end, which launchers may hide. */
+struct ending {
+    int code;
+    char why[WHY];
+};
+static mt_status take_ending(void *arg, const struct cJSON *o, mt_err *e)
 {
-    fputc('"', f);
-    for (; *s; s++) {
-        unsigned char c = (unsigned char)*s;
-        if (c < ' ')
-            fprintf(f, "\\u%04x", c);
-        else if (c == '"' || c == '\\')
-            fprintf(f, "\\%c", c);
-        else
-            fputc(c, f);
-    }
-    fputc('"', f);
+    struct ending *x = arg;
+    const cJSON *code = cJSON_GetObjectItemCaseSensitive(o, "code"),
+                *why = cJSON_GetObjectItemCaseSensitive(o, "message");
+    (void)e;
+    if (!cJSON_IsNumber(code) || !(code->valuedouble > 0 && code->valuedouble < 256)) return MT_OK;
+    x->code = code->valueint;
+    if (cJSON_IsString(why)) snprintf(x->why, sizeof x->why, "%.*s", WHY - 1, why->valuestring);
+    x->why[strcspn(x->why, "\n")] = 0;
+    return MT_OK;
+}
+static struct ending find_ending(const char *call, int code)
+{
+    struct ending x = {.code = code};
+    char path[PATH];
+    mt_err ignored = {0};
+    int64_t others;
+    if (code == MT_OK) return x;
+    if (beside(call, "/exit.json", path, &ignored) != MT_OK ||
+        mt_json_lines(path, take_ending, &x, &others, &ignored) != MT_OK)
+        return x;
+    if (!*x.why && x.code != MT_PREEMPTED && beside(call, ".log", path, &ignored) == MT_OK)
+        last_line(path, x.why);
+    return x;
 }
 
-static mt_status note_end(const struct pool *q, const struct child *k, int code, const char *why, mt_err *e)
+static mt_status note_end(const struct child *k, const char *call, const struct ending *x, mt_err *e)
 {
-    char path[TEXT], tmp[TEXT + 8], file[64], host[64] = "";
-    const struct mt_study_point *p = &q->t->point[k->item.point];
+    char path[PATH], tmp[PATH + 8], host[64] = "";
     FILE *f;
-    snprintf(file, sizeof file, "run-%d.json", k->item.repeat + 1);
-    MT_REQUIRE(mt_study_path(q->t, p, file, path, MT_CONFIG_PATH), e, MT_CONFIG,
-               "the sweep's dir is too long");
+    MT_TRY(beside(call, ".json", path, e));
     snprintf(tmp, sizeof tmp, "%s.tmp", path);
     gethostname(host, sizeof host - 1);
-    MT_TRY(mt_print_open(&f, tmp, e));
-    fprintf(f, "{\"exit_code\": %d, \"seconds\": %.3f, \"host\": ", code, mt_now() - k->began);
-    put_string(f, host);
-    fprintf(f, ", \"why\": ");
-    put_string(f, why);
-    fprintf(f, "}\n");
-    MT_TRY(mt_print_close(f, tmp, e));
-    MT_REQUIRE(!rename(tmp, path), e, MT_IO, "cannot write '%s': %s", path, strerror(errno));
-    return MT_OK;
+    cJSON *o = cJSON_CreateObject();
+    cJSON_AddNumberToObject(o, "exit_code", x->code);
+    cJSON_AddNumberToObject(o, "seconds", mt_now() - k->began);
+    cJSON_AddStringToObject(o, "host", host);
+    cJSON_AddStringToObject(o, "why", x->why);
+    char *text = cJSON_PrintUnformatted(o);
+    cJSON_Delete(o);
+    mt_status st = text ? mt_print_open(&f, tmp, e) : mt_err_set(e, MT_IO, "no memory for how a run ended");
+    if (st == MT_OK) {
+        fprintf(f, "%s\n", text);
+        st = mt_print_close(f, tmp, e);
+    }
+    cJSON_free(text);
+    if (st == MT_OK && rename(tmp, path))
+        st = mt_err_set(e, MT_IO, "cannot write '%s': %s", path, strerror(errno));
+    return st;
 }
 
 static mt_status end(struct pool *q, struct child *k, int status, mt_err *e)
 {
-    const struct mt_study_point *p = &q->t->point[k->item.point];
-    int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    char why[192] = "", log[MT_CONFIG_PATH], file[64], words[512];
-    snprintf(file, sizeof file, "run-%d.log", k->item.repeat + 1);
-    if (k->late)
-        snprintf(why, sizeof why, "took longer than timeout");
-    else if (code != MT_OK && code != MT_PREEMPTED && mt_study_path(q->t, p, file, log, sizeof log))
-        last_line(log, why, sizeof why);
-    if (k->late && (code == MT_OK || code == MT_PREEMPTED)) code = MT_HANG;
+    const char *call = q->call[k->call];
+    struct ending x = find_ending(call, WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+    char dir[PATH];
+    if (k->late) x = (struct ending){MT_HANG, "took longer than timeout"};
     k->pid = 0;
     q->running--;
     q->ended++;
-    if (!q->l->quiet)
-        mt_say("run %3d/%d  point %d, repeat %d: %s in %.1f s  %s%s%s\n", q->ended, q->all, k->item.point + 1,
-               k->item.repeat + 1,
-               code == MT_OK          ? "done"
-               : code == MT_PREEMPTED ? "stopped"
-                                      : "failed",
-               mt_now() - k->began, mt_sweep_words(p->p, words, sizeof words), *why ? " -- " : "", why);
-    return note_end(q, k, code, why, e);
+    MT_TRY(beside(call, "", dir, e));
+    mt_say("run %3d/%d  %s in %.1f s: %s%s%s\n", q->ended, q->all,
+           x.code == MT_OK          ? "done"
+           : x.code == MT_PREEMPTED ? "stopped"
+                                    : "failed",
+           mt_now() - k->began, dir, *x.why ? " -- " : "", x.why);
+    return note_end(k, call, &x, e);
 }
 
 /* ---- all of them ---- */
+static void check_time(const struct pool *q, struct child *k)
+{
+    double since = mt_now() - k->began, most = q->l->timeout;
+    if (!(most > 0) || since <= most) return;
+    if (!k->late) kill(k->pid, SIGTERM);
+    if (since > 1.5 * most + 30) kill(k->pid, SIGKILL);
+    k->late = true;
+}
 static mt_status reap(struct pool *q, mt_err *e)
 {
     mt_status st = MT_OK;
@@ -238,11 +213,8 @@ static mt_status reap(struct pool *q, mt_err *e)
         if (waitpid(k->pid, &status, WNOHANG) == k->pid) {
             mt_status s = end(q, k, status, e);
             if (st == MT_OK) st = s;
-        } else if (!k->late && mt_now() - k->began > q->t->sweep->o.timeout) {
-            k->late = true;
-            kill(k->pid, SIGTERM);
-        } else if (k->late && mt_now() - k->began > 1.5 * q->t->sweep->o.timeout + 30) {
-            kill(k->pid, SIGKILL);
+        } else {
+            check_time(q, k);
         }
     }
     return st;
@@ -256,16 +228,16 @@ static void ask_to_stop(struct pool *q)
 /* Until a child ends, or some time has passed. */
 static void pause_for_news(struct pool *q)
 {
-    const struct timespec while_ = {.tv_nsec = 50000000};
-    int signal = sigtimedwait(&q->signals, NULL, &while_);
+    const struct timespec some = {.tv_nsec = 50000000};
+    int signal = sigtimedwait(&q->signals, NULL, &some);
     if (signal > 0 && signal != SIGCHLD) ask_to_stop(q);
 }
-static mt_status loop(struct pool *q, const struct mt_study_item *item, mt_err *e)
+static mt_status loop(struct pool *q, mt_err *e)
 {
     mt_status st = MT_OK;
     while (q->running || (q->begun < q->all && !q->stopping && st == MT_OK)) {
         for (int64_t i = 0; i < q->l->at_once && q->begun < q->all && !q->stopping && st == MT_OK; i++)
-            if (!q->child[i].pid) st = begin(q, &q->child[i], item[q->begun++], e);
+            if (!q->child[i].pid) st = begin(q, &q->child[i], q->begun++, e);
         if (st != MT_OK && !q->stopping) ask_to_stop(q);
         pause_for_news(q);
         mt_status s = reap(q, e);
@@ -277,10 +249,10 @@ static mt_status loop(struct pool *q, const struct mt_study_item *item, mt_err *
     return MT_OK;
 }
 
-mt_status mt_study_execute(struct mt_study *t, const struct mt_study_item *item, int n,
-                           const struct mt_study_launcher *l, mt_err *e)
+mt_status mt_calls_run(char *const *call, int n, const struct mt_launcher *l, mt_err *e)
 {
-    struct pool q = {.t = t, .l = l, .all = n, .child = calloc((size_t)l->at_once + 1, sizeof *q.child)};
+    struct pool q = {
+        .call = call, .l = l, .all = n, .child = calloc((size_t)l->at_once + 1, sizeof *q.child)};
     MT_REQUIRE(q.child, e, MT_IO, "no memory for %lld processes", (long long)l->at_once);
     sigemptyset(&q.signals);
     sigaddset(&q.signals, SIGTERM);
@@ -288,7 +260,7 @@ mt_status mt_study_execute(struct mt_study *t, const struct mt_study_item *item,
     sigaddset(&q.signals, SIGUSR1);
     sigaddset(&q.signals, SIGCHLD);
     sigprocmask(SIG_BLOCK, &q.signals, &q.before);
-    mt_status st = loop(&q, item, e);
+    mt_status st = loop(&q, e);
     sigprocmask(SIG_SETMASK, &q.before, NULL);
     free(q.child);
     return st;

@@ -87,37 +87,53 @@ bool mt_study_path(const struct mt_study *t, const struct mt_study_point *p, con
                    size_t size);
 
 /* ---- running (run.c) ---- */
+/* A run as `moetitan train` gets it: words between tabs, a configuration, run.dir=, and what else differs. */
+enum { MT_CALL_BYTES = 3 * MT_CONFIG_PATH };
+MT_MUST_USE mt_status mt_study_call(const struct mt_study *t, struct mt_study_item x,
+                                    char out[static MT_CALL_BYTES], mt_err *e);
+
 enum { MT_LAUNCH_WORDS = 64 };
-struct mt_study_launcher {
-    const char *program;               /* this one, for exec */
+struct mt_launcher {
+    const char *program;               /* this one */
     const char *word[MT_LAUNCH_WORDS]; /* in front of it: srun and its options; n of them */
     int n;
     int fake_ranks; /* 0: none */
     int64_t at_once;
-    bool quiet;
+    double timeout; /* seconds; 0: none */
 };
-/* Runs the items in child processes, so many at once. A run that fails is noted, and does not end the others. PREEMPTED: a
- * signal asked to stop; runs were asked to save. IO: no process could be started. */
-MT_MUST_USE mt_status mt_study_execute(struct mt_study *t, const struct mt_study_item *item, int n,
-                                       const struct mt_study_launcher *l, mt_err *e);
+/* Runs the calls in child processes, so many at once. Beside each run.dir: .log, what it printed, and .json, how it ended. A run
+ * that fails does not end the others. PREEMPTED: a signal asked to stop; runs were asked to save. IO: no process could be
+ * started. */
+MT_MUST_USE mt_status mt_calls_run(char *const *call, int n, const struct mt_launcher *l, mt_err *e);
 /* Folder and configuration of every point that runs. IO. */
 MT_MUST_USE mt_status mt_study_prepare(const struct mt_study *t, mt_err *e);
 
 /* ---- as an array of jobs (array.c) ---- */
 struct mt_study_array {
-    int number, jobs; /* of the sweep's arrays, from 1; jobs of it */
-    char script[MT_CONFIG_PATH], tasks[MT_CONFIG_PATH], note[MT_CONFIG_PATH]; /* files; note: the job's id */
+    int jobs;
+    char points[MT_CONFIG_PATH], note[MT_CONFIG_PATH]; /* files: a call a line; the job's id */
+    char range[48];                                    /* "0-5%2" */
+    char *script;                                      /* owned */
+    struct mt_request *request;                        /* owned */
 };
-/* Writes the script and which runs each job has. program: this one, and sweep: its file, as the jobs find them. IO. */
-MT_MUST_USE mt_status mt_array_write(struct mt_study_array *a, const struct mt_study *t,
-                                     const struct mt_study_item *item, int n, const char *program, mt_err *e);
-/* Gives it to sbatch, whose own words are the message if it refuses: then nothing stays behind. IO. */
+struct mt_site;
+/* Writes the points' file and renders the site's script. mt_array_close is due whatever came of it. CONFIG: the site's tasks are
+ * not ranks times at_once, or the template is not usable; IO. */
+MT_MUST_USE mt_status mt_array_open(struct mt_study_array *a, const struct mt_study *t,
+                                    const struct mt_study_item *item, int n, const struct mt_site *site,
+                                    mt_err *e);
+/* Queues it. CONFIG: Slurm refuses it, in its words; then no file of it stays behind. */
 MT_MUST_USE mt_status mt_array_submit(const struct mt_study_array *a, char job[static 32], mt_err *e);
+/* Removes the points' file of an array that is not submitted. */
+void mt_array_forget(const struct mt_study_array *a);
+void mt_array_close(struct mt_study_array *a);
 /* An array of this sweep that Slurm still has: its job's id; "": none. IO: squeue does not answer. */
 MT_MUST_USE mt_status mt_array_pending(const struct mt_study *t, char job[static 32], mt_err *e);
-/* The runs of one job: "FILE:NUMBER". *list is the caller's. CONFIG: no such file or line, or none of this sweep's points. */
-MT_MUST_USE mt_status mt_array_task(const struct mt_study *t, const char *task, struct mt_study_item **list,
-                                    int *n, mt_err *e);
+/* Lines [from, from + most) of a points' file, less than `most` at its end; *call and its lines are the caller's, also after a
+ * failure. CONFIG: there are none. */
+MT_MUST_USE mt_status mt_calls_read(const char *path, int64_t from, int64_t most, char ***call, int *n,
+                                    mt_err *e);
+void mt_calls_free(char **call, int n);
 
 /* ---- results ---- */
 /* DIR/results.sqlite: tables points, settings, runs, as they are now. What else is in the file stays. IO. Where the build has no
