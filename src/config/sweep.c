@@ -237,9 +237,9 @@ static const char *unknown_key(const char *key, char *out, size_t size)
     const char *near = mt_word_nearest(key, names, MT_SWEEP_COUNT + BLOCKS);
     mt_word_clean(shown, sizeof shown, key);
     bool option = mt_section_known(key) || mt_option_find(key) != MT_OPTION_COUNT;
-    snprintf(out, size, "a sweep has no '%s'%s%s%s", shown,
+    snprintf(out, size, "a sweep has no '%s'%s%s%s%s", shown,
              option ? ": options stand under set, grid, zip or list" : "",
-             near && !option ? "; did you mean " : "", near && !option ? near : "");
+             near && !option ? "; did you mean " : "", near && !option ? near : "", near && !option ? "?" : "");
     return out;
 }
 
