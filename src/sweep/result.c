@@ -179,18 +179,24 @@ static mt_status judge_round(struct mt_study *t, int round, bool *over, mt_err *
     return MT_OK;
 }
 
-/* One in `factor` of those that went on, and the baseline, which the others are compared with to the end. */
+/* Of n points, n / factor^round go on into the next round, and the baseline, which the others are compared with to the end. */
+static int places(const struct mt_study *t, int round)
+{
+    int64_t n = 0, factor = t->sweep->o.halving_factor;
+    for (int i = 0; i < t->n; i++) n += t->point[i].verdict == MT_POINT_RUNS;
+    for (int i = 0; i <= round; i++) n = (n + factor - 1) / factor;
+    return (int)n;
+}
 static void leave_out(struct mt_study *t, int round)
 {
-    int *order = malloc(((size_t)t->n + 1) * sizeof *order), alive = 0, place = 0;
+    int *order = malloc(((size_t)t->n + 1) * sizeof *order), alive = 0, place = 0, most = places(t, round);
     MT_ASSERT(order);
     for (int i = 0; i < t->n; i++) alive += goes_on(&t->point[i]);
-    int keep = (int)((alive + t->sweep->o.halving_factor - 1) / t->sweep->o.halving_factor);
     mt_study_order(t, order);
     for (int i = 0; i < t->n; i++) {
         struct mt_study_point *p = &t->point[order[i]];
         if (!goes_on(p)) continue;
-        if (++place <= keep || order[i] == t->baseline) continue;
+        if (++place <= most || order[i] == t->baseline) continue;
         p->left = true;
         snprintf(p->why, sizeof p->why, "left out after round %d of %d: place %d of %d", round + 1, t->rounds,
                  place, alive);
