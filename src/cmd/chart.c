@@ -250,8 +250,7 @@ static void draw_scale(FILE *f, const struct mt_map *m)
         double y = HEAD + i * LINE;
         fprintf(f, "<path class=\"dot%d\" fill-opacity=\"%.2f\" d=\"M%d %.1fh12v12h-12z\"/>\n",
                 level > 0 ? 4 : 0, (double)abs(level) / (LEVELS - 1), LEFT + PLOT + 14, y);
-        mt_svg_text(f, "tick", LEFT + PLOT + 32, y + 10, i == 4 ? "%.3g times the mean" : "%.3g",
-                    at[i]);
+        mt_svg_text(f, "tick", LEFT + PLOT + 32, y + 10, i == 4 ? "%.3g times the mean" : "%.3g", at[i]);
     }
 }
 

@@ -239,7 +239,8 @@ static const char *unknown_key(const char *key, char *out, size_t size)
     bool option = mt_section_known(key) || mt_option_find(key) != MT_OPTION_COUNT;
     snprintf(out, size, "a sweep has no '%s'%s%s%s%s", shown,
              option ? ": options stand under set, grid, zip or list" : "",
-             near && !option ? "; did you mean " : "", near && !option ? near : "", near && !option ? "?" : "");
+             near && !option ? "; did you mean " : "", near && !option ? near : "",
+             near && !option ? "?" : "");
     return out;
 }
 

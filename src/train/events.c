@@ -26,8 +26,8 @@ static void tame(char *s)
         if ((unsigned char)*s < ' ' || *s == '"' || *s == '\\') *s = ' ';
 }
 
-void mt_note(const mt_config *c, const struct mt_job *job, int64_t step, enum mt_note_kind k,
-              const char *fmt, ...)
+void mt_note(const mt_config *c, const struct mt_job *job, int64_t step, enum mt_note_kind k, const char *fmt,
+             ...)
 {
     char path[MT_CONFIG_PATH + 16], text[512], line[768], when[32];
     struct tm utc;

@@ -11,7 +11,7 @@
 
 /* START: anew; RESUME: from a checkpoint; CHECKPOINT: saved; UNSAVED: one could not be written; STOP: asked to, saved; END: the last step is
  * done. */
-#define MT_NOTES(X)            \
+#define MT_NOTES(X)             \
     X(START, "start")           \
     X(RESUME, "resume")         \
     X(CHECKPOINT, "checkpoint") \
@@ -26,6 +26,6 @@ enum mt_note_kind {
 };
 const char *mt_note_text(enum mt_note_kind k);
 /* What cannot be written is lost: that must not end a run. */
-void mt_note(const mt_config *c, const struct mt_job *job, int64_t step, enum mt_note_kind k,
-              const char *fmt, ...) MT_PRINTF(5, 6);
+void mt_note(const mt_config *c, const struct mt_job *job, int64_t step, enum mt_note_kind k, const char *fmt,
+             ...) MT_PRINTF(5, 6);
 #endif

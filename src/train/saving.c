@@ -44,7 +44,8 @@ mt_status mt_run_leave(struct mt_run *r, bool early, mt_err *e)
                    "the run ends at step %lld and its last checkpoint could not be written (see above)",
                    (long long)r->at.step);
     }
-    mt_note(r->cfg, r->job, r->at.step, early ? MT_NOTE_STOP : MT_NOTE_END, "of %lld steps", (long long)r->cfg->train_steps);
+    mt_note(r->cfg, r->job, r->at.step, early ? MT_NOTE_STOP : MT_NOTE_END, "of %lld steps",
+            (long long)r->cfg->train_steps);
     if (early)
         MT_FAIL(e, MT_PREEMPTED,
                 "stopped after step %lld of %lld; everything is saved, the same command goes on from there",

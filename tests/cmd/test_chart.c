@@ -78,15 +78,18 @@ TEST(gaps_marks_and_dots)
                  high[] = {2, 3, gap, 5, 9};
     const char *const tip[] = {"one", "two & more", "three", "four", "five"};
     const struct mt_chart_mark mark[] = {{2, "resume"}, {99, "far"}};
-    const struct mt_series s[] = {{.x = x, .y = y, .n = 5, .ink = 1},
-                                  {.x = x, .y = y, .n = 5, .low = low, .high = high, .tip = tip, .dots = true, .ink = 2}};
-    const struct mt_chart c = {.label = "l", .x_text = "", .y_text = "", .series = s, .n = 2, .mark = mark, .n_marks = 2};
+    const struct mt_series s[] = {
+        {.x = x, .y = y, .n = 5, .ink = 1},
+        {.x = x, .y = y, .n = 5, .low = low, .high = high, .tip = tip, .dots = true, .ink = 2}};
+    const struct mt_chart c = {
+        .label = "l", .x_text = "", .y_text = "", .series = s, .n = 2, .mark = mark, .n_marks = 2};
     drawn(&c);
     check_sound();
     CHECK_INT(count(text, "<circle"), 4);
     CHECK_INT(count(text, "class=\"line l2\""), 4); /* bars through dots */
     CHECK_INT(count(text, "class=\"event\""), 1);
-    CHECK(strstr(text, "two &amp; more") && strstr(text, ">resume<") && !strstr(text, "three") && !strstr(text, "far"));
+    CHECK(strstr(text, "two &amp; more") && strstr(text, ">resume<") && !strstr(text, "three") &&
+          !strstr(text, "far"));
     const char *d = strstr(text, "class=\"line l1\"");
     CHECK(d && count(d, "M") >= 2); /* it begins anew behind the gap */
 }
@@ -96,10 +99,18 @@ TEST(names_of_places)
     const double x[] = {0, 1, 1}, y[] = {5, 6, 7};
     const char *const names[] = {"full", "none"};
     const struct mt_series s[] = {{.x = x, .y = y, .n = 3, .dots = true}};
-    const struct mt_chart c = {.label = "l", .x_text = "k", .y_text = "v", .names = names, .n_names = 2, .series = s, .n = 1, .alone = true};
+    const struct mt_chart c = {.label = "l",
+                               .x_text = "k",
+                               .y_text = "v",
+                               .names = names,
+                               .n_names = 2,
+                               .series = s,
+                               .n = 1,
+                               .alone = true};
     drawn(&c);
     check_sound();
-    CHECK(strstr(text, ">full</text>") && strstr(text, ">none</text>") && strstr(text, "xmlns=") && strstr(text, "<style>"));
+    CHECK(strstr(text, ">full</text>") && strstr(text, ">none</text>") && strstr(text, "xmlns=") &&
+          strstr(text, "<style>"));
 }
 
 TEST(nothing_one_and_equal)
@@ -149,12 +160,21 @@ TEST(maps)
 {
     const double cell[] = {1, 0, 3, (double)NAN, 1, 2}, x[] = {10, 20, 30};
     const int row[] = {4, 7};
-    const struct mt_map m = {.label = "l", .x_text = "step", .y_text = "layer", .cell = cell, .rows = 2, .columns = 3, .x = x, .row = row, .full = 3};
+    const struct mt_map m = {.label = "l",
+                             .x_text = "step",
+                             .y_text = "layer",
+                             .cell = cell,
+                             .rows = 2,
+                             .columns = 3,
+                             .x = x,
+                             .row = row,
+                             .full = 3};
     mapped(&m);
     check_sound();
     CHECK(strstr(text, ">30</text>") && strstr(text, ">4</text>") && strstr(text, ">7</text>"));
     /* Colour: all that is below 1 one colour, all above another, 1 and what is not known blank. */
-    CHECK_INT(count(text, "class=\"dot0\" fill-opacity=\"1.00\" d=\""), 2); /* the 0 and its place in the scale */
+    CHECK_INT(count(text, "class=\"dot0\" fill-opacity=\"1.00\" d=\""),
+              2); /* the 0 and its place in the scale */
     CHECK_INT(count(text, "class=\"dot4\" fill-opacity=\"1.00\" d=\""), 2);
     CHECK_INT(count(text, "class=\"dot4\" fill-opacity=\"0.50\" d=\""), 2);
 }
@@ -167,7 +187,8 @@ TEST(large_maps)
     if (!CHECK(cell)) return;
     for (int i = 0; i < ROWS * COLUMNS; i++) cell[i] = 1;
     cell[123 * COLUMNS + 3999] = 9;
-    const struct mt_map m = {.label = "l", .x_text = "", .y_text = "", .cell = cell, .rows = ROWS, .columns = COLUMNS, .full = 9};
+    const struct mt_map m = {
+        .label = "l", .x_text = "", .y_text = "", .cell = cell, .rows = ROWS, .columns = COLUMNS, .full = 9};
     mapped(&m);
     check_sound();
     CHECK(strlen(text) < 20000);

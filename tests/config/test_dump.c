@@ -49,7 +49,8 @@ static const char *const changed =
     "recompute: {policy: none, keep: 'qkv, attention', keep_on: host, keep_memory: 1GiB}\n"
     "ckpt: {interval: 7, keep_last: 9, resume: never, at_end: false}\n"
     "init: {from: x}\n"
-    "run: {dir: '~', print_owners: true, memory: true, traffic: true, expert_interval: 7, trace_collectives: true, stop_after: "
+    "run: {dir: '~', print_owners: true, memory: true, traffic: true, expert_interval: 7, trace_collectives: "
+    "true, stop_after: "
     "4, "
     "hang_timeout: 90s}\n";
 

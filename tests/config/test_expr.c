@@ -67,13 +67,14 @@ static const struct {
 
 TEST(what_holds)
 {
-    CHECK_STR(OVERRIDE(&c, "train.micro_batch=2", "train.global_batch=4", "shard.prefetch=2", "recompute.policy=full",
-                       "train.steps=20", "model.qk_norm=true", "ckpt.at_end=false", "device.memory=64KiB",
-                       "train.trace.steps=[3, 4]", "optim.warmup_steps=2"),
+    CHECK_STR(OVERRIDE(&c, "train.micro_batch=2", "train.global_batch=4", "shard.prefetch=2",
+                       "recompute.policy=full", "train.steps=20", "model.qk_norm=true", "ckpt.at_end=false",
+                       "device.memory=64KiB", "train.trace.steps=[3, 4]", "optim.warmup_steps=2"),
               "");
     for (size_t i = 0; i < sizeof conditions / sizeof *conditions; i++) {
         bool holds = !conditions[i].holds;
-        if (!CHECK(mt_expr_holds(conditions[i].text, &c, &holds, why))) printf("  %s: %s\n", conditions[i].text, why);
+        if (!CHECK(mt_expr_holds(conditions[i].text, &c, &holds, why)))
+            printf("  %s: %s\n", conditions[i].text, why);
         if (!CHECK_INT(holds, conditions[i].holds)) printf("  %s\n", conditions[i].text);
     }
 }

@@ -40,7 +40,8 @@ TEST(products)
     CHECK_STR(words(0), "optim.lr=0.001 train.micro_batch=1 train.global_batch=8 shard.prefetch=1");
     CHECK_STR(words(3), "optim.lr=0.001 train.micro_batch=2 train.global_batch=16 shard.prefetch=2");
     CHECK_STR(words(4), "train.micro_batch=1 train.global_batch=8 shard.prefetch=1");
-    CHECK_STR(words(11), "optim.lr=0.002 optim.clip=0.8 train.micro_batch=2 train.global_batch=16 shard.prefetch=2");
+    CHECK_STR(words(11),
+              "optim.lr=0.002 optim.clip=0.8 train.micro_batch=2 train.global_batch=16 shard.prefetch=2");
     CHECK_STR(mt_sweep_value(&s.point[4], MT_OPTION_optim_lr), "0.1");
     CHECK_STR(mt_sweep_value(&s.point[0], MT_OPTION_optim_lr), "0.001");
     CHECK_STR(mt_sweep_value(&s.point[0], MT_OPTION_train_steps), "20");
@@ -75,13 +76,15 @@ TEST(values)
 TEST(conditions)
 {
     CHECK_STR(points("grid: {train.micro_batch: [1, 2, 4], shard.prefetch: [1, 2, 3]}\n"
-                     "where: [train.micro_batch * shard.prefetch <= 4, not (train.micro_batch == 1 and shard.prefetch == 3)]\n"),
+                     "where: [train.micro_batch * shard.prefetch <= 4, not (train.micro_batch == 1 and "
+                     "shard.prefetch == 3)]\n"),
               "");
     CHECK_INT(s.n, 5);
     CHECK_INT(s.left_out, 4);
     CHECK_STR(words(4), "train.micro_batch=4 shard.prefetch=1");
     /* A condition is asked of values that rules would refuse. */
-    CHECK_STR(points("grid: {train.micro_batch: [1, 3], train.global_batch: [4]}\nwhere: train.global_batch % train.micro_batch == 0\n"),
+    CHECK_STR(points("grid: {train.micro_batch: [1, 3], train.global_batch: [4]}\nwhere: train.global_batch "
+                     "% train.micro_batch == 0\n"),
               "");
     CHECK_INT(s.n, 1);
     CHECK_STR(points("grid: {train.micro_batch: [1, 2]}\nwhere: train.micro_batch > 4\n"),
@@ -92,11 +95,14 @@ TEST(conditions)
 
 TEST(baselines)
 {
-    CHECK_STR(points("grid: {shard.prefetch: [1, 2], train.micro_batch: [1, 2]}\nbaseline: {train.micro_batch: 2, shard.prefetch: 2}\n"),
+    CHECK_STR(points("grid: {shard.prefetch: [1, 2], train.micro_batch: [1, 2]}\nbaseline: "
+                     "{train.micro_batch: 2, shard.prefetch: 2}\n"),
               "");
     CHECK_INT(s.n, 4);
     CHECK_INT(s.at_baseline, 3);
-    CHECK_STR(points("grid: {shard.prefetch: [1, 2]}\nset: {train.steps: 20}\nbaseline: {shard.prefetch: 3}\n"), "");
+    CHECK_STR(
+        points("grid: {shard.prefetch: [1, 2]}\nset: {train.steps: 20}\nbaseline: {shard.prefetch: 3}\n"),
+        "");
     CHECK_INT(s.n, 3);
     CHECK_INT(s.at_baseline, 0);
     CHECK_STR(words(0), "shard.prefetch=3");
@@ -106,9 +112,10 @@ TEST(baselines)
 
 TEST(of_the_sweep_itself)
 {
-    CHECK_STR(points("repeats: 3\nmetric: loss\nplan:\n  cluster: laptop\n  margin: 0.2\nhalving: {from: 10}\n"
-                     "timeout: 5m\ndir: here\nslurm.pack: 4\n"),
-              "");
+    CHECK_STR(
+        points("repeats: 3\nmetric: loss\nplan:\n  cluster: laptop\n  margin: 0.2\nhalving: {from: 10}\n"
+               "timeout: 5m\ndir: here\nslurm.pack: 4\n"),
+        "");
     CHECK_INT(s.o.repeats, 3);
     CHECK_INT(s.o.metric, MT_METRIC_LOSS);
     CHECK_STR(s.o.plan_cluster, "laptop");
@@ -126,11 +133,14 @@ static const struct {
     {"", "dir/t.yaml:1:1: expected a sweep: extends, grid, list, ..."},
     {"- 1\n", "dir/t.yaml:1:1: expected a sweep: extends, grid, list, ..."},
     {"gird: {shard.prefetch: [1]}\n", "dir/t.yaml:1:1: a sweep has no 'gird'; did you mean grid?"},
-    {"train.steps: 3\n", "dir/t.yaml:1:1: a sweep has no 'train.steps': options stand under set, grid, zip or list"},
-    {"train: {steps: 3}\n", "dir/t.yaml:1:1: a sweep has no 'train': options stand under set, grid, zip or list"},
+    {"train.steps: 3\n",
+     "dir/t.yaml:1:1: a sweep has no 'train.steps': options stand under set, grid, zip or list"},
+    {"train: {steps: 3}\n",
+     "dir/t.yaml:1:1: a sweep has no 'train': options stand under set, grid, zip or list"},
     {"plan: {clutser: x}\n", "dir/t.yaml:1:8: a sweep has no 'plan.clutser'; did you mean plan.cluster?"},
     {"repeats: 0\n", "dir/t.yaml:1:10: repeats: 0 is outside [1, 100]"},
-    {"metric: speed\n", "dir/t.yaml:1:9: metric: expected one of tokens_per_s, mfu, step_s, loss, val_loss, device_bytes, host_bytes, "
+    {"metric: speed\n", "dir/t.yaml:1:9: metric: expected one of tokens_per_s, mfu, step_s, loss, val_loss, "
+                        "device_bytes, host_bytes, "
                         "got 'speed'"},
     {"repeats: [1]\n", "dir/t.yaml:1:10: repeats: expected one value"},
     {"halving.from: 3\nhalving: {from: 4}\n", "dir/t.yaml:2:17: halving.from is given twice"},
@@ -138,8 +148,10 @@ static const struct {
     {"grid: {shard.prefetch: []}\n", "dir/t.yaml:1:24: shard.prefetch: expected a list of values, as [1, 2]"},
     {"grid: {shard.prefetch: [1, x]}\n",
      "dir/t.yaml:1:28: shard.prefetch: expected a whole number such as 512, 64Ki or 2M, got 'x'"},
-    {"grid: {shard.prefetch: [1, [2]]}\n", "dir/t.yaml:1:28: shard.prefetch: expected one value (INT), got a list"},
-    {"grid: {shard.prefetc: [1]}\n", "dir/t.yaml:1:8: no option 'shard.prefetc'; did you mean shard.prefetch?"},
+    {"grid: {shard.prefetch: [1, [2]]}\n",
+     "dir/t.yaml:1:28: shard.prefetch: expected one value (INT), got a list"},
+    {"grid: {shard.prefetc: [1]}\n",
+     "dir/t.yaml:1:8: no option 'shard.prefetc'; did you mean shard.prefetch?"},
     {"grid: {shard.prefetch: [1, ~]}\n", "dir/t.yaml:1:28: shard.prefetch has no value"},
     {"grid: [1]\n", "dir/t.yaml:1:7: expected options here, as train.steps: 20, got a list"},
     {"grid: {run.dir: [a, b]}\n", "dir/t.yaml:1:8: run.dir: the sweep sets it for each run"},
@@ -149,19 +161,22 @@ static const struct {
      "dir/t.yaml:1:24: shard.prefetch is varied twice: by grid, zip or list"},
     {"zip: {train.micro_batch: [1, 2], train.global_batch: [8]}\n",
      "dir/t.yaml:1:54: train.global_batch has 1 values, the option zipped with it 2"},
-    {"list: {optim.lr: 1}\n", "dir/t.yaml:1:7: list: expected a list of options, as [{optim.lr: 1e-3}, {optim.lr: 3e-3}]"},
+    {"list: {optim.lr: 1}\n",
+     "dir/t.yaml:1:7: list: expected a list of options, as [{optim.lr: 1e-3}, {optim.lr: 3e-3}]"},
     {"list: [3]\n", "dir/t.yaml:1:8: expected options here, as train.steps: 20, got '3'"},
     {"set: {train.steps: 3, train: {steps: 4}}\n", "dir/t.yaml:1:38: train.steps is given twice"},
     {"where: []\nextends: [a, b]\n", "dir/t.yaml:2:10: extends: expected the path of one configuration"},
     {"where: {a: b}\n", "dir/t.yaml:1:8: where: expected a condition, as train.micro_batch <= 4"},
-    {"grid: {train.seed: [0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16], train.steps: [1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17], "
+    {"grid: {train.seed: [0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16], train.steps: "
+     "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17], "
      "model.layers: [1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]}\n",
      "dir/t.yaml:1:136: more than 4096 combinations: take values away, or make several sweeps"},
 };
 
 TEST(mistakes)
 {
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) CHECK_STR(points(refused[i].text), refused[i].message);
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        CHECK_STR(points(refused[i].text), refused[i].message);
 }
 
 TEST(files)

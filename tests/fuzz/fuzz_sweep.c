@@ -4,10 +4,12 @@
 
 #include "mutate.h"
 
-#define FUZZ_SWEEP_WORDS                                                                                             \
-    "\n", "  ", ": ", "- ", "[", "]", "{", "}", ", ", "\"", "grid: ", "zip: ", "list: ", "set: ", "where: ", "baseline: ", \
-        "train.steps", "train: {steps: [1, 2]}", "shard.prefetch: [1, 2]", "and ", "or ", "not ", "(", ")", "<= ", "== ", \
-        "* ", "/ ", "% ", "-", "1e999", "64Ki", "30s", "full", "'", "halving: {from: 1}", "repeats: ", "~", "\xff", "&a "
+#define FUZZ_SWEEP_WORDS                                                                                \
+    "\n", "  ", ": ", "- ", "[", "]", "{", "}", ", ", "\"",                                             \
+        "grid: ", "zip: ", "list: ", "set: ", "where: ", "baseline: ", "train.steps",                   \
+        "train: {steps: [1, 2]}", "shard.prefetch: [1, 2]", "and ", "or ", "not ", "(", ")",            \
+        "<= ", "== ", "* ", "/ ", "% ", "-", "1e999", "64Ki", "30s", "full", "'", "halving: {from: 1}", \
+        "repeats: ", "~", "\xff", "&a "
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -18,7 +20,8 @@ static void fail(const char *what, const char *text)
 }
 static void check(mt_status s, const mt_err *e)
 {
-    if (s != MT_OK && (s != e->code || !e->msg[0] || strchr(e->msg, '\n'))) fail("not one line of error", e->msg);
+    if (s != MT_OK && (s != e->code || !e->msg[0] || strchr(e->msg, '\n')))
+        fail("not one line of error", e->msg);
 }
 
 /* Every point's values are good by themselves: only rules may refuse them. */
@@ -30,7 +33,8 @@ static void check_points(const mt_sweep *s)
     for (int i = 0; i < s->n && i < 64; i++) {
         mt_err e = {0};
         mt_sweep_words(&s->point[i], words, sizeof words);
-        if (mt_sweep_config(s, &s->point[i], false, &c, &e) != MT_OK) fail("a point whose values are refused", e.msg);
+        if (mt_sweep_config(s, &s->point[i], false, &c, &e) != MT_OK)
+            fail("a point whose values are refused", e.msg);
         check(mt_sweep_config(s, &s->point[i], true, &c, &e), &e);
     }
 }

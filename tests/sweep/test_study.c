@@ -21,7 +21,8 @@ static void open_study(const char *name, const char *lines)
     mt_study_close(&t);
     mt_sweep_close(&s);
     e = (mt_err){0};
-    bool ok = mt_sweep_open(&s, path, &e) == MT_OK && mt_sweep_expand(&s, &e) == MT_OK && mt_study_open(&t, &s, &e) == MT_OK;
+    bool ok = mt_sweep_open(&s, path, &e) == MT_OK && mt_sweep_expand(&s, &e) == MT_OK &&
+              mt_study_open(&t, &s, &e) == MT_OK;
     if (!CHECK(ok)) printf("  %s\n", e.msg);
 }
 
@@ -36,13 +37,15 @@ static void put_run(int point, int repeat, int steps, double seconds, double los
     FILE *f = fopen(path, "w");
     for (int i = 1; i <= steps; i++)
         fprintf(f,
-                "{\"step\": %d, \"tokens\": %d, \"loss\": %.3f, \"tokens_per_s\": %.6f, \"mfu\": 0.5, \"device_bytes\": 1000, "
+                "{\"step\": %d, \"tokens\": %d, \"loss\": %.3f, \"tokens_per_s\": %.6f, \"mfu\": 0.5, "
+                "\"device_bytes\": 1000, "
                 "\"host_bytes\": 7}\n",
                 i, 100 * i, loss - 0.1 * i, 100 / (i == 1 ? 50 : seconds));
     fprintf(f, "{\"step\": %d, \"val_loss\": 4.5}\n{\"step\": 99, \"loss\"", steps);
     fclose(f);
     snprintf(path, sizeof path, "%s.json", dir);
-    int n = snprintf(line, sizeof line, "{\"exit_code\": %d, \"seconds\": 1.5, \"why\": \"so it is\"}\n", exit_code);
+    int n = snprintf(line, sizeof line, "{\"exit_code\": %d, \"seconds\": 1.5, \"why\": \"so it is\"}\n",
+                     exit_code);
     if (exit_code >= 0) put_file(path, line, n);
 }
 static int due(void)
@@ -80,7 +83,8 @@ TEST(numbers_of_a_run)
 
 TEST(ends_of_runs)
 {
-    open_study("ends", "set: {train.steps: 10, optim.warmup_steps: 1}\ngrid: {train.seed: [1, 2, 3, 4, 5]}\n");
+    open_study("ends",
+               "set: {train.steps: 10, optim.warmup_steps: 1}\ngrid: {train.seed: [1, 2, 3, 4, 5]}\n");
     put_run(0, 0, 10, 1, 5, 0);
     put_run(1, 0, 4, 1, 5, 75); /* stopped: goes on */
     put_run(2, 0, 4, 1, 5, 9);
@@ -118,7 +122,8 @@ TEST(seeds)
 TEST(ids)
 {
     char id[17];
-    open_study("ids", "list: [{train.steps: 2048}, {train.steps: 2k}, {train.steps: 2000}, {model.heads: 3}]\n");
+    open_study("ids",
+               "list: [{train.steps: 2048}, {train.steps: 2k}, {train.steps: 2000}, {model.heads: 3}]\n");
     CHECK_INT(t.point[0].verdict, MT_POINT_RUNS);
     CHECK_INT(t.point[1].verdict, MT_POINT_RUNS);
     CHECK_INT(t.point[2].verdict, MT_POINT_TWICE);
@@ -183,7 +188,9 @@ TEST(what_fits)
     CHECK_INT(t.point[0].peak[MT_DEVICE_ARENA], peak);
     CHECK_INT(t.point[1].verdict, MT_POINT_TOO_LARGE);
     /* With a cluster, times too. */
-    open_study("fits", "set: {train.steps: 1000, model.dim: 64}\ngrid: {train.seq_len: [64, 128]}\nplan.cluster: laptop\n");
+    open_study(
+        "fits",
+        "set: {train.steps: 1000, model.dim: 64}\ngrid: {train.seq_len: [64, 128]}\nplan.cluster: laptop\n");
     CHECK_INT(mt_study_plan(&t, &e), MT_OK);
     CHECK(t.point[0].planned > 0 && t.point[1].planned > 0);
     open_study("fits", "plan.cluster: nowhere.yaml\n");
@@ -198,8 +205,9 @@ static int left(void)
 }
 TEST(halving)
 {
-    static const char lines[] = "set: {train.steps: 20, optim.warmup_steps: 1}\ngrid: {train.seed: [1, 2, 3, 4, 5, 6, 7]}\n"
-                                "metric: loss\nhalving: {from: 3, factor: 3}\nbaseline: {train.seed: 7}\n";
+    static const char lines[] =
+        "set: {train.steps: 20, optim.warmup_steps: 1}\ngrid: {train.seed: [1, 2, 3, 4, 5, 6, 7]}\n"
+        "metric: loss\nhalving: {from: 3, factor: 3}\nbaseline: {train.seed: 7}\n";
     char call[MT_CALL_BYTES];
     open_study("halves", lines);
     CHECK_INT(t.rounds, 3); /* 3, 9, 20 steps */
