@@ -76,7 +76,7 @@ static double last(const struct mt_history *h, enum mt_history_key k)
         if (!isnan(h->row[i].value[k])) return h->row[i].value[k];
     return (double)NAN;
 }
-static double median_rate(const struct mt_history *h)
+static double mean_rate(const struct mt_history *h)
 {
     double sum = 0, seconds = 0;
     for (int64_t i = 0; i < h->n; i++) {
@@ -109,7 +109,7 @@ static void put_runs(FILE *f, const struct report *r)
         cell(f, last(&x->h, MT_HISTORY_tokens), 1e6, "%.3f");
         cell(f, last(&x->h, MT_HISTORY_loss), 1, "%.4f");
         cell(f, last(&x->h, MT_HISTORY_val_loss), 1, "%.4f");
-        cell(f, median_rate(&x->h), 1, "%.1f");
+        cell(f, mean_rate(&x->h), 1, "%.1f");
         cell(f, last(&x->h, MT_HISTORY_mfu), 0.01, "%.1f");
         cell(f, last(&x->h, MT_HISTORY_device_bytes), 1 << 20, "%.1f");
         cell(f, last(&x->h, MT_HISTORY_host_bytes), 1 << 20, "%.1f");
