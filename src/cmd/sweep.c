@@ -1,6 +1,8 @@
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "cmd/cmd.h"
@@ -153,7 +155,7 @@ static mt_status run_items(const struct mt_study *t, const struct mt_study_item 
     if (calls) mt_calls_free(calls, n);
     return st;
 }
-static mt_status run_here(struct mt_study *t, mt_err *e)
+static mt_status run_rounds(struct mt_study *t, mt_err *e)
 {
     MT_TRY(mt_study_prepare(t, e));
     for (;;) {
@@ -172,6 +174,22 @@ static mt_status run_here(struct mt_study *t, mt_err *e)
                    "%d runs were started, and none has done a step: see %s/points/*/run-*.log", n,
                    t->sweep->o.dir);
     }
+}
+
+/* Two of them would start the same runs. The system drops the lock with the process. */
+static mt_status run_here(struct mt_study *t, mt_err *e)
+{
+    const char *dir = t->sweep->o.dir;
+    int lock = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    MT_REQUIRE(lock >= 0, e, MT_IO, "cannot open the folder '%s': %s", dir, strerror(errno));
+    bool taken = flock(lock, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK;
+    mt_status st =
+        taken
+            ? mt_err_set(e, MT_IO,
+                         "another process runs the sweep in '%s': wait for its end, or set another dir", dir)
+            : run_rounds(t, e);
+    close(lock);
+    return st;
 }
 
 /* ---- as an array of jobs ---- */

@@ -60,7 +60,11 @@ pid=$!
 soon() { for ((i = 0; i < 400; i++)); do "$@" && return 0; sleep 0.05; done; return 1; }
 second_runs() { [[ $(ls -d stopped/points/*/run-1/ckpt 2>/dev/null | wc -l) == 2 ]]; }
 check "the second run is under way" soon second_runs
-sleep 0.2
+mv out first
+sweep stopped.yaml
+check "a second one in the same folder" ended 6
+check "is told of the first" says "another process runs the sweep in 'stopped'"
+mv first out
 kill -TERM $pid
 wait $pid
 rc=$?
