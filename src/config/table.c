@@ -60,6 +60,11 @@ const mt_option mt_sweep_fields[MT_SWEEP_COUNT] = {
     ROW(mt_sweep_options, key, field, type, def, limit, SAME, FREE, doc)
 #include "config/sweep.def"
 };
+const mt_option mt_data_part_fields[MT_DATA_PART_COUNT] = {
+#define MT_DATA_PART(key, field, type, def, limit, resume, doc) \
+    ROW(mt_data_part, key, field, type, def, limit, SAME, resume, doc)
+#include "config/group.def"
+};
 
 bool mt_choices_bits(const char *list, const char *const *set, uint32_t *bits)
 {
