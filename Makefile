@@ -9,6 +9,7 @@ CUDA ?= auto#       auto: use NVIDIA's headers if they are there; 1: they must b
 NCCL ?= auto
 MPI ?= auto
 SQLITE ?= auto
+MPICC ?= mpicc#   the MPI whose compiler wrapper this is
 CUDA_HOME ?= /usr/local/cuda
 WERROR ?= 0
 PREFIX ?= /usr/local
@@ -77,11 +78,13 @@ native = $(foreach s,$2,$(if $(filter $(foreign_$(call machine,$1)),$(call isa,$
 
 # MPI: the variants that people run have it, where one is found; the files named for it are then compiled.
 mpi_variants := release debug
-mpi_package := $(if $(filter 0,$(MPI)),,$(firstword $(shell for p in ompi-c mpich; do pkg-config --exists $$p && echo $$p; done)))
-mpi_cflags := $(if $(mpi_package),$(patsubst -I%,-isystem %,$(shell pkg-config --cflags $(mpi_package))))
-mpi_found := $(if $(mpi_package),$(shell printf '\043include <mpi.h>\n' | $(CC) -x c -fsyntax-only $(mpi_cflags) - 2>/dev/null && echo yes))
-mpi_libs := $(if $(mpi_found),$(shell pkg-config --libs $(mpi_package)))
+mpi_libs_found := $(if $(filter 0,$(MPI)),,$(shell MPICC=$(MPICC) scripts/mpi.sh libs))
+mpi_cflags := $(if $(mpi_libs_found),$(patsubst -I%,-isystem %,$(shell MPICC=$(MPICC) scripts/mpi.sh cflags)))
+mpi_found := $(if $(mpi_libs_found),$(shell printf '\043include <mpi.h>\n' | $(CC) -x c -fsyntax-only $(mpi_cflags) - 2>/dev/null && echo yes))
+mpi_libs := $(if $(mpi_found),$(mpi_libs_found))
 mpi_files := src/comm/mpi%
+# MPICH's MPI_STATUSES_IGNORE is the address 1, which GCC takes for a place that is written to.
+mpi_quiet := -Wno-stringop-overflow
 has_mpi = $(and $(mpi_found),$(filter $(mpi_variants),$1))
 
 # SQLite, for the results of sweeps: in the variants that people run and in those that test memory, where it is found.
@@ -117,19 +120,19 @@ test_src_$1 := $$(call tests,$1)
 tests_$1 := $$(patsubst tests/%.c,$(BUILD)/$1/tests/%,$$(test_src_$1))
 all_flags_$1 := $(BASE) $(march_$(call machine,$1)) $(flags_$1) $(CFLAGS) -Isrc -I$(BUILD)/$1
 
-$(call stamp,$(BUILD)/$1/flags,$(VERSION) $(call cc,$1) $$(all_flags_$1) $(CUDA) $(NCCL) $(MPI) $(SQLITE) $(PROBED))
+$(call stamp,$(BUILD)/$1/flags,$(VERSION) $(call cc,$1) $$(all_flags_$1) $(CUDA) $(NCCL) $(MPI) $(SQLITE) $(mpi_cflags) $(mpi_libs) $(PROBED))
 $(call stamp,$(BUILD)/$1/objects,$$(obj_$1))
 
 $(BUILD)/$1/base/features.h: $(BUILD)/$1/flags scripts/features.sh
 	@mkdir -p $$(@D)
-	@CC="$(call cc,$1)" CUDA=$(CUDA) NCCL=$(NCCL) MPI=$(if $(filter $(mpi_variants),$1),$(MPI),0) \
+	@CC="$(call cc,$1)" CUDA=$(CUDA) NCCL=$(NCCL) MPI=$(if $(filter $(mpi_variants),$1),$(MPI),0) MPICC=$(MPICC) \
 	    SQLITE=$(if $(filter $(sqlite_variants),$1),$(SQLITE),0) CUDA_HOME=$(CUDA_HOME) VERSION=$(VERSION) \
 	    scripts/features.sh >$$@
 
 $(BUILD)/$1/%.o: %.c $(BUILD)/$1/flags Makefile | $(BUILD)/$1/base/features.h
 	@mkdir -p $$(@D)
 	$(call cc,$1) $$(all_flags_$1) $$(if $$(filter src/device/cpu/%,$$<),$(hot_$1)) $$(v_$$(call isa,$$<)) \
-	    $$(if $$(filter $(mpi_files),$$<),$(mpi_cflags)) \
+	    $$(if $$(filter $(mpi_files),$$<),$(mpi_cflags) $(mpi_quiet)) \
 	    $$(if $$(filter tests/%,$$<),-I. -Itests) $$(if $$(filter tests/fuzz/%,$$<),$(call fuzz_main,$1)) \
 	    -MMD -MP -c $$< -o $$@
 

@@ -26,7 +26,7 @@ feature() { # NAME WANTED WHAT-TO-INSTALL SOURCE FLAGS...
     echo "#define MT_HAVE_$name $have"
 }
 
-mpi_flags=$(pkg-config --cflags ompi-c 2>/dev/null || pkg-config --cflags mpich 2>/dev/null || true)
+mpi_flags=$("${BASH_SOURCE[0]%/*}/mpi.sh" cflags)
 echo "/* Made by scripts/features.sh. */"
 echo "#define MT_VERSION \"$VERSION\""
 feature CUDA "$CUDA" "install the CUDA toolkit's headers and set CUDA_HOME (now $CUDA_HOME)" \

@@ -116,6 +116,14 @@ static mt_status check_cancelled(const struct around *a, mt_err *e)
             cut ? "" : ", but for jobs that could not be taken from the queue");
 }
 
+static mt_status check_stopped(const struct around *a, mt_err *e)
+{
+    if (!mt_chain_stopped(a->run)) return MT_OK;
+    bool cut = mt_chain_cut(&a->jobs, a->place);
+    MT_FAIL(e, MT_PREEMPTED, "'%s/jobs/stop' is there: the chain ends here%s", a->run,
+            cut ? "" : ", but for jobs that could not be taken from the queue");
+}
+
 /* As many jobs as --stalled, one after another up to this, began where this one begins. */
 static mt_status check_stalled(const struct around *a, mt_err *e)
 {
@@ -181,6 +189,7 @@ static mt_status begin(struct around *a, mt_err *e)
     MT_TRY(find_place(a, e));
     MT_TRY(put_away(a, e));
     MT_TRY(check_cancelled(a, e));
+    MT_TRY(check_stopped(a, e));
     MT_TRY(check_stalled(a, e));
     MT_TRY(mt_job_record_begin(&a->cfg, a->run, a->id, e));
     if (!a->script) return MT_OK;
@@ -224,6 +233,16 @@ static mt_status find_end(const struct around *a, struct mt_job_end *x, mt_err *
     return mt_job_end_write(a->run, a->id, x, e);
 }
 
+/* The next job was queued before this one found its bad nodes. */
+static void tell_next(const struct around *a, const char *next)
+{
+    char nodes[MT_CHAIN_NODES];
+    mt_err e = {0};
+    if (mt_chain_excluded(a->run, NULL, "", nodes, &e) != MT_OK || !nodes[0]) return;
+    if (!mt_slurm_exclude(next, nodes))
+        printf("job %s could not be told to stay away from %s\n", next, nodes);
+}
+
 static mt_status end(struct around *a, mt_err *e)
 {
     struct mt_job_end x;
@@ -233,11 +252,12 @@ static mt_status end(struct around *a, mt_err *e)
     MT_TRY(find_end(a, &x, e));
     mt_slurm_state(a->id, state);
     bool person = mt_slurm_by_person(state), last = a->place + 1 >= a->jobs.n;
-    if (person || !worth_another(x.code)) {
+    if (person || mt_chain_stopped(a->run) || !worth_another(x.code)) {
         if (!last && !mt_chain_cut(&a->jobs, a->place))
             snprintf(next, sizeof next, "jobs behind it could not be taken from the queue");
     } else if (!last) { /* by whom, Slurm says only when it is over */
         bool ending = !strcmp(state, "COMPLETING");
+        tell_next(a, a->jobs.id[a->place + 1]);
         snprintf(next, sizeof next, "job %s goes on%s", a->jobs.id[a->place + 1],
                  ending ? ", unless a person cancelled this one" : "");
     }

@@ -113,6 +113,17 @@ bool mt_chain_cut(const struct mt_chain *c, int place)
     return all;
 }
 
+bool mt_chain_stopped(const char *run)
+{
+    char path[MT_CHAIN_PATH];
+    return !access(at(run, "/stop", path), F_OK);
+}
+void mt_chain_unstop(const char *run)
+{
+    char path[MT_CHAIN_PATH];
+    (void)unlink(at(run, "/stop", path));
+}
+
 int64_t mt_chain_saved(const char *run)
 {
     static const char head[] = "step-";

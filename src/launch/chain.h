@@ -3,6 +3,7 @@
  *   RUN/jobs/chain      a line for each job, in the order in which they were queued: "ID first", "ID next"; a chain goes from a
  *                       "first", which a person queued, to the one before the next "first"
  *   RUN/jobs/exclude    nodes that its jobs stay away from, a name a line
+ *   RUN/jobs/stop       if there is such a file, the chain ends with the job under way; a new one removes it
  *   RUN/jobs/ID.log     what the job printed, also RUN/jobs/ID/log
  *   RUN/jobs/ID/        what else is known of the job (cmd/job.c) */
 #ifndef MT_LAUNCH_CHAIN_H
@@ -31,6 +32,10 @@ MT_MUST_USE mt_status mt_chain_read(struct mt_chain *c, const char *run, mt_err 
 int mt_chain_find(const struct mt_chain *c, const char *id);
 /* The jobs behind the place are taken from the queue. False: one may still be there. */
 bool mt_chain_cut(const struct mt_chain *c, int place);
+
+/* Is RUN/jobs/stop there? */
+bool mt_chain_stopped(const char *run);
+void mt_chain_unstop(const char *run);
 
 /* Steps of the newest checkpoint in RUN/ckpt, by the names of its folders; -1: none. */
 int64_t mt_chain_saved(const char *run);

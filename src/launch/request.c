@@ -11,10 +11,12 @@
 struct texts {
     char time[32], nodes[24], tasks[24], cpus[24], signal[32], name[128], pack[24], at_once[24], ranks[24],
         stalled[24];
+    char tolerance[24];
     char exclude[MT_CHAIN_NODES];
     char output[2 * MT_CHAIN_PATH + MT_CONFIG_PATH];
     char self[MT_CONFIG_PATH], where[MT_CONFIG_PATH], points[MT_CONFIG_PATH];
-    char *quoted[4]; /* owned */
+    char cluster[MT_CONFIG_PATH];
+    char *quoted[5]; /* owned */
 };
 
 static const char *said(const char *text)
@@ -65,6 +67,7 @@ static mt_status collect(const struct mt_request *q, struct texts *t, mt_err *e)
         snprintf(t->name, sizeof t->name, "%.100s", s->job_name);
     else
         name_job(q, t);
+    snprintf(t->tolerance, sizeof t->tolerance, "%g", s->tolerance);
     if (s->notice > 0) snprintf(t->signal, sizeof t->signal, "USR1@%.0f", s->notice);
     return MT_OK;
 }
@@ -90,7 +93,9 @@ static mt_status quote_values(const struct mt_request *q, struct texts *t, mt_er
     MT_TRY(quote(t, 0, (char *[]){t->self}, 1, false, e));
     MT_TRY(quote(t, 1, (char *[]){t->where}, 1, false, e));
     MT_TRY(quote(t, 2, q->args, q->n_args, true, e));
-    return quote(t, 3, (char *[]){t->points}, 1, false, e);
+    snprintf(t->cluster, sizeof t->cluster, "%s", q->site->cluster);
+    MT_TRY(quote(t, 3, (char *[]){t->points}, 1, false, e));
+    return quote(t, 4, (char *[]){t->cluster}, 1, false, e);
 }
 
 static struct mt_script script_of(const struct mt_request *q, struct texts *t)
@@ -121,6 +126,9 @@ static struct mt_script script_of(const struct mt_request *q, struct texts *t)
     } else {
         x.value.args = t->quoted[2];
         x.value.chain = mt_chain_name(s->chain);
+        x.value.check = s->check ? "true" : "false";
+        x.value.cluster = t->quoted[4];
+        x.value.tolerance = t->tolerance;
         x.value.stalled = number(t->stalled, sizeof t->stalled, s->stalled);
     }
     return x;
@@ -175,6 +183,7 @@ mt_status mt_request_submit(const struct mt_request *q, const char *text, char (
     MT_REQUIRE(jobs <= room, e, MT_CONFIG,
                "%d jobs are more than the %d that a chain may have queued at once", jobs, room);
     mt_status st = mt_chain_make(q->run, &made, e);
+    if (st == MT_OK) mt_chain_unstop(q->run); /* before the job may look */
     if (st == MT_OK) st = submit_jobs(q, text, ids, jobs, n, e);
     if (st == MT_OK) st = note_jobs(q, ids, *n, e);
     if (st == MT_OK) return st;

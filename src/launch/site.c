@@ -15,7 +15,9 @@ const char *mt_chain_name(mt_choice_chain c)
 }
 
 #define LIMIT_INT(interval) .limit = interval
+#define LIMIT_FLOAT(interval) .limit = interval
 #define LIMIT_TIME(interval) .limit = interval
+#define LIMIT_BOOL(none) .limit = NULL
 #define LIMIT_STR(none) .limit = NULL
 #define LIMIT_PATH(none) .limit = NULL
 #define LIMIT_CHOICE(set) .choices = chains

@@ -59,3 +59,14 @@ bool mt_slurm_cancel_pending(const char *id)
     const char *const argv[] = {"scancel", "--state=PENDING", id, NULL};
     return mt_spawn(&x, argv, NULL, &e) == MT_OK && x.code == 0;
 }
+
+bool mt_slurm_exclude(const char *id, const char *nodes)
+{
+    struct mt_spawned x;
+    mt_err e = {0};
+    char job[MT_SLURM_ID + 16], list[MT_SPAWN_TEXT + 32];
+    snprintf(job, sizeof job, "JobId=%s", id);
+    snprintf(list, sizeof list, "ExcNodeList=%s", nodes);
+    const char *const argv[] = {"scontrol", "update", job, list, NULL};
+    return mt_spawn(&x, argv, NULL, &e) == MT_OK && x.code == 0;
+}

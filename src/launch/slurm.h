@@ -16,4 +16,6 @@ void mt_slurm_state(const char *id, char state[static 64]);
 bool mt_slurm_by_person(const char *state);
 /* Takes it from the queue, if it is still there and has not begun. False: Slurm could not be asked. */
 bool mt_slurm_cancel_pending(const char *id);
+/* The job, which waits, stays away from the nodes. False: Slurm did not agree. */
+bool mt_slurm_exclude(const char *id, const char *nodes);
 #endif

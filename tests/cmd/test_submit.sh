@@ -70,6 +70,13 @@ refused "no time" '--time: ' --nodes 1 --time soon train.micro_batch=1
 refused "no number" '--nodes: ' --nodes many
 refused "a batch that does not divide" 'train.global_batch' --nodes 3
 refused "an option that there is not" 'train.stepz' --nodes 1 train.stepz=3
+# as `make install` lays it out
+mkdir -p "$work/prefix/bin" "$work/prefix/share/moetitan" && cp "$MT_BIN" "$work/prefix/bin" && cp -r slurm "$work/prefix/share/moetitan"
+cd "$work" || exit
+run prefix/bin/moetitan submit tiny.yaml --site jupiter --nodes 1 train.micro_batch=1 --dry-run
+check "installed: its own sites and templates" ended 0
+check "installed: its own path for the nodes" says "^moetitan=$work/prefix/bin/moetitan$"
+cd "$root" || exit
 PATH=/nowhere run "$MT_BIN" submit "$work/tiny.yaml" --nodes 1 train.micro_batch=1 run.dir="$work/none"
 check "no sbatch: exit code 6" ended 6
 check "no sbatch: says so" says 'cannot run sbatch'
@@ -139,6 +146,12 @@ ends "a person cancelled the one before" 75 'job 12, before this one, is CANCELL
 printf '#!/bin/bash\necho "CANCELLED by 0"\n' >"$work/bin/sacct"
 job begin
 check "Slurm itself did" ended 0
+touch "$work/run/jobs/stop"
+job begin
+ends "a file asks the chain to end" 75 "run/jobs/stop' is there: the chain ends here"
+reason 75 "stopped after step 9" 13
+job end --code 75
+ends "and takes the next job" 75 'stopped after step 9; the chain ends here'
 job list
 check "job list wants a folder" ended 2
 run "$MT_BIN" job list "$work/run"

@@ -16,7 +16,8 @@ set -euo pipefail
 die() { echo "sandbox: $*" >&2 && exit 1; }
 [[ $# -ge 2 ]] || die "usage: start FOLDER NODES | stop FOLDER | crash FOLDER NODE | cut FOLDER NODE"
 action=$1 dir=$(realpath -m "$2") nodes=${3:-0}
-net=${SANDBOX_NET:-10.217} nap=${SANDBOX_NAP_US:-0} lost=${SANDBOX_LOST_S:-300} bridge=mtsandbox
+net=${SANDBOX_NET:-10.217} nap=${SANDBOX_NAP_US:-0} lost=${SANDBOX_LOST_S:-300}
+bridge=mts${net/./-} port=$((6600 + ${net#*.})) # sandboxes of different addresses do not meet
 export SLURM_CONF=$dir/slurm.conf
 
 runs() { # PIDFILE NAME
@@ -40,13 +41,13 @@ open_net() {
     for ((i = 1; i <= nodes; i++)); do
         echo "neigh replace $(address $i) lladdr $(hardware $i) dev eth0 nud permanent"
     done >"$dir/neighbours"
-    ip link add $bridge type bridge
-    ip addr add "$net.0.1/16" dev $bridge
-    ip link set $bridge up
+    ip link add "$bridge" type bridge
+    ip addr add "$net.0.1/16" dev "$bridge"
+    ip link set "$bridge" up
     for ((i = 1; i <= nodes; i++)); do
         ip netns add "$bridge-$i"
-        ip link add "mtsb$i" type veth peer name eth0 address "$(hardware $i)" netns "$bridge-$i"
-        ip link set "mtsb$i" master $bridge up
+        ip link add "$bridge.$i" type veth peer name eth0 address "$(hardware $i)" netns "$bridge-$i"
+        ip link set "$bridge.$i" master "$bridge" up
         ip -n "$bridge-$i" link set lo up
         ip -n "$bridge-$i" addr add "$(address $i)/16" dev eth0
         ip -n "$bridge-$i" link set eth0 up
@@ -58,10 +59,10 @@ close_net() {
     local name pid
     for name in $(ip netns list | awk '{ print $1 }' | grep "^$bridge-"); do
         for pid in $(ip netns pids "$name"); do kill -9 "$pid" || true; done
-        ip link del "mtsb${name#"$bridge"-}" || true
+        ip link del "$bridge.${name#"$bridge"-}" || true
         ip netns del "$name"
     done
-    ip link del $bridge || true
+    ip link del "$bridge" || true
 }
 
 # Credentials outlive a launch of many ranks on few cores. The tree fence of Slurm 22.05's PMIx lets ranks out of MPI_Init
@@ -71,7 +72,7 @@ write_conf() {
     cat >"$SLURM_CONF" <<END
 ClusterName=sandbox
 SlurmctldHost=$(hostname)($net.0.1)
-SlurmctldPort=6817
+SlurmctldPort=$port
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
@@ -149,7 +150,7 @@ start() {
     [[ $nodes =~ ^[1-9][0-9]*$ ]] || die "how many nodes: '$nodes'?"
     [[ $EUID == 0 ]] || die "needs root"
     [[ ${#dir} -le 40 ]] || die "$dir: too long for sockets"
-    ! ip link show $bridge >/dev/null 2>&1 || die "there is a sandbox already (its bridge is $bridge)"
+    ! ip link show "$bridge" >/dev/null 2>&1 || die "there is a sandbox already (its bridge is $bridge)"
     mkdir -p "$dir"/{state,spool,log,tmp}
     chmod 755 "$dir"
     write_conf
@@ -179,7 +180,7 @@ stop() {
 
 kill_node() { # NAME
     local pid
-    for pid in $(ip netns pids "$bridge-${1#n}"); do kill -9 "$pid" || true; done
+    for pid in $(ip netns pids "$bridge-${1#n}"); do kill -9 "$pid" 2>/dev/null || true; done
 }
 
 case $action in
