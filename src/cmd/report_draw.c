@@ -60,7 +60,7 @@ bool mt_curve_there(const struct mt_report_run *run, int n, enum mt_report_curve
     struct part part[3];
     int parts = parts_of(c, part);
     for (int i = 0; i < n; i++) {
-        if (!parts && run[i].n_traces) return true;
+        if (!parts && (run[i].n_traces || has(&run[i].h, MT_HISTORY_exposed_s))) return true;
         for (int k = 0; k < parts; k++)
             if (has(&run[i].h, part[k].key)) return true;
     }
@@ -105,21 +105,34 @@ static mt_status add_part(struct drawing *d, const struct mt_report_run *r, cons
              many && *p->name ? ": " : "", p->name);
     return MT_OK;
 }
+/* Of every step; of a run that does not tell it, of those that were traced. */
+static double exposed_of(const struct mt_history_row *r)
+{
+    double tokens = r->value[MT_HISTORY_tokens] / (double)r->step,
+           seconds = tokens / r->value[MT_HISTORY_tokens_per_s];
+    return seconds > 0 ? 100 * r->value[MT_HISTORY_exposed_s] / seconds : (double)NAN;
+}
+static double exposed_when_traced(const struct mt_report_trace *t)
+{
+    double ms = 0;
+    for (int k = 0; k < t->n; k++) ms += t->cause[k].exposed ? t->cause[k].ms : 0;
+    return t->mean_ms > 0 ? 100 * ms / t->mean_ms : (double)NAN;
+}
 static mt_status add_exposed(struct drawing *d, const struct mt_report_run *r, int ink, mt_err *e)
 {
     double *x, *y;
-    if (d->n == MOST_SERIES || !r->n_traces) return MT_OK;
-    MT_TRY(add_series(d, r->n_traces, ink, &x, &y, e));
-    for (int i = 0; i < r->n_traces; i++) {
-        double exposed = 0;
-        for (int k = 0; k < r->trace[i].n; k++)
-            exposed += r->trace[i].cause[k].exposed ? r->trace[i].cause[k].ms : 0;
-        x[i] = (double)r->trace[i].step;
-        y[i] = r->trace[i].mean_ms > 0 ? 100 * exposed / r->trace[i].mean_ms : (double)NAN;
+    bool all = has(&r->h, MT_HISTORY_exposed_s);
+    int64_t n = 0, most = all ? r->h.n : r->n_traces;
+    if (d->n == MOST_SERIES || !most) return MT_OK;
+    MT_TRY(add_series(d, most, ink, &x, &y, e));
+    for (int64_t i = 0; i < most; i++) {
+        x[n] = (double)(all ? r->h.row[i].step : r->trace[i].step);
+        y[n] = all ? exposed_of(&r->h.row[i]) : exposed_when_traced(&r->trace[i]);
+        if (!isnan(y[n])) n++;
     }
     struct mt_series *s = &d->series[d->n - 1];
-    s->n = r->n_traces;
-    s->dots = true;
+    s->n = n;
+    s->dots = !all || n == 1;
     snprintf(d->name[d->n - 1], sizeof d->name[0], "%s", r->name);
     return MT_OK;
 }

@@ -5,7 +5,7 @@
 
 #include "cmd/report_read.h"
 
-/* A curve of the report: one of metrics.jsonl, or the communication that was not hidden in the steps that were traced. */
+/* A curve of the report: one of metrics.jsonl, or communication that was not hidden, as a share of the step. */
 #define MT_REPORT_CURVES(X)                                                                         \
     X(LOSS, "loss", "Loss", "nats a token")                                                         \
     X(VALIDATION, "validation", "Validation loss", "nats a token")                                  \
@@ -17,7 +17,8 @@
     X(DATA, "data-wait", "Waiting for data", "ms a step")                                           \
     X(BALANCE, "expert-balance", "Busiest expert", "times the mean, in the worst layer")            \
     X(IMBALANCE, "rank-imbalance", "Costliest rank", "times the mean, by the lengths of documents") \
-    X(EXPOSED, "exposed", "Communication that was not hidden", "% of a traced step, mean over the ranks")
+    X(EXPOSED, "exposed", "Communication that was not hidden",                                      \
+      "% of a step, mean over the first process's ranks")
 enum mt_report_curve {
 #define X(name, file, title, unit) MT_CURVE_##name,
     MT_REPORT_CURVES(X)

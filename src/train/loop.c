@@ -108,6 +108,7 @@ static mt_status one_step(struct mt_run *r, mt_err *e)
     struct mt_metrics_step x = {.steps = c->train_steps,
                                 .step_tokens = c->train_global_batch * c->train_seq_len};
     double t0 = mt_now();
+    int64_t stood = mt_exec_stood(r->s.exec);
     MT_TRY(mt_run_fatal(r, batch_to_arenas(r, &x, e), e));
     prepare_step(r);
     MT_TRY(mt_run_fatal(r, run_step(r, e), e));
@@ -121,6 +122,7 @@ static mt_status one_step(struct mt_run *r, mt_err *e)
     x.lr = c->optim_lr * t->lr_factor;
     x.balance = balance(r);
     x.routed = r->routed;
+    x.exposed_s = 1e-9 * (double)(mt_exec_stood(r->s.exec) - stood) / r->s.n_local;
     x.step_s = mt_now() - t0;
     mt_metrics_step(&r->metrics, &r->s, &x,
                     r->at.step % c->train_log_interval == 0 || r->at.step == 1 ||

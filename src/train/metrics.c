@@ -198,9 +198,9 @@ void mt_metrics_step(struct mt_metrics *m, const struct mt_session *s, const str
                  "{\"step\": %" PRId64 ", \"tokens\": %" PRId64
                  ", \"loss\": %.17g, \"grad_norm\": %.17g, \"lr\": %.9g, "
                  "\"tokens_per_s\": %.1f, \"mfu\": %.4f, \"data_wait_s\": %.6f, \"device_bytes\": %" PRId64
-                 ", \"host_bytes\": %" PRId64 ", \"resident_bytes\": %" PRId64,
+                 ", \"host_bytes\": %" PRId64 ", \"resident_bytes\": %" PRId64 ", \"exposed_s\": %.6f",
                  x->step, x->tokens, x->loss, x->grad_norm, x->lr, rate, mfu, x->data_wait_s,
-                 s->plan.peak[MT_DEVICE_ARENA], s->plan.peak[MT_HOST_ARENA], resident_bytes(m));
+                 s->plan.peak[MT_DEVICE_ARENA], s->plan.peak[MT_HOST_ARENA], resident_bytes(m), x->exposed_s);
     if (x->balance > 0)
         n += snprintf(line + n, sizeof line - (size_t)n, ", \"expert_balance\": %.3f", x->balance);
     if (x->imbalance.data > 0)

@@ -23,6 +23,13 @@ check "rows of experts after the first, every fifth and the last step" \
 check "all rows are there: sequences, tokens, top-2" awk -F'[][]' '{ n = split($2, x, ","); s = 0; for (i = 1; i <= n; i++) s += x[i]
     if (n != 4 || s != 4 * 32 * 2) exit 1 }' one/experts.jsonl
 check "what a process holds is more than its arenas" awk -F'"resident_bytes": ' '{ split($2, x, /[,}]/) } /"loss"/ && !(x[1] > 1000000) { exit 1 }' one/metrics.jsonl
+shares() { # of each step, what its compute stream stood still
+    awk -F'"' '/"loss"/ { for (i = 2; i < NF; i += 2) { v = $(i + 1); gsub(/[:, }]/, "", v); x[$i] = v }
+        print x["exposed_s"] / (x["tokens"] / x["step"] / x["tokens_per_s"]) }' "$1/metrics.jsonl"
+}
+check "it stands still no longer than its step takes" awk '!($1 >= 0 && $1 <= 1) { exit 1 } END { exit NR != 40 }' <(shares one)
+run "$MT_BIN" train tiny.yaml "${options[@]}" run.dir=four train.micro_batch=1 --fake-ranks 4
+check "four ranks wait for each other in every step" awk '!($1 > 0 && $1 <= 1) { exit 1 } END { exit NR != 40 }' <(shares four)
 run "$MT_BIN" train tiny.yaml "${options[@]}" run.dir=none run.expert_interval=0 train.steps=6
 check "no experts.jsonl where it is not wanted" test ! -e none/experts.jsonl
 
@@ -101,10 +108,10 @@ addEventListener("load", () => {\
     grep -o '<title>[^<]*' "$work/dom" >"$work/out"
 }
 looked "$work/one.html"
-check "a browser lays it out: twelve pictures, their eleven lines inside, no text over text" \
-    says '^<title>pictures 12 of 12, lines 11, outside 0, over 0, rows [0-9]{2,}'
+check "a browser lays it out: twelve pictures, their twelve lines inside, no text over text" \
+    says '^<title>pictures 12 of 12, lines 12, outside 0, over 0, rows [0-9]{2,}'
 looked "$work/two.html"
-check "two runs: two lines a curve, two maps a run" says '^<title>pictures 14 of 14, lines 22, outside 0, over 0, rows [0-9]{2,}'
+check "two runs: two lines a curve, two maps a run" says '^<title>pictures 14 of 14, lines 24, outside 0, over 0, rows [0-9]{2,}'
 looked "$work/empty.html"
 check "an empty run: no picture" says '^<title>pictures 0 of 0, lines 0, outside 0, over 0'
 cp svg/loss.svg "$work/loss.svg"
