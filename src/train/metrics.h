@@ -25,7 +25,8 @@ struct mt_metrics {
 struct mt_metrics_step {
     int64_t step, steps, tokens, step_tokens; /* steps done, of the run; tokens seen, in this step */
     double loss, grad_norm, lr, step_s, data_wait_s;
-    double exposed_s; /* that the compute stream stood still for other streams, or in collectives: mean of this process's ranks */
+    double
+        exposed_s; /* that the compute stream stood still for other streams, or in collectives: mean of this process's ranks */
     double balance;         /* busiest expert over the mean, worst layer; 0: no experts */
     const int64_t *routed;  /* borrowed: [L][E] rows of every expert, over all ranks and micro-batches */
     mt_imbalance imbalance; /* of ranks, by the documents of their sequences; 0: none is possible */

@@ -208,7 +208,7 @@ static void host_without_waits(struct mt_ctx *c, void *arg)
 {
     struct bench *t = arg;
     mt_fill_f32(&c->stream[MT_GATHER], t->b, 9);
-    for (int i = 0; i < 20; i++) mt_fill_f32(&c->stream[MT_COMPUTE], t->a, 7);
+    for (int i = 0; i < 20; i++) mt_fill_f32(&c->stream[MT_COMPUTE], t->piece, 7);
     usleep(t->nap);
 }
 TEST(compute_streams_that_stand_still_are_timed)
