@@ -159,7 +159,7 @@ $(BUILD)/aarch64/base/features.h: | $(BUILD)/aarch64-sysroot/.done
 
 # ---- what people call ----------------------------------------------------------------------------------------
 .PHONY: FORCE help info quickstart check check-build check-slow check-slurm check-aarch64 static headers layers rules \
-        format format-check fuzz bench-gemm bench-muon bench-offload bench-plan bench-tokenizer install clean
+        format format-check fuzz bench-ckpt bench-gemm bench-muon bench-offload bench-plan bench-tokenizer install clean
 release: ## the program, build/release/moetitan (the default)
 debug: ## the same in build/debug, for a debugger
 asan: ## the same under AddressSanitizer and UndefinedBehaviorSanitizer
@@ -242,6 +242,8 @@ bench-plan: $(BUILD)/bench/bench_plan $(BUILD)/release/moetitan ## calibrate thi
 	@$< $(BUILD)/bench/here.yaml
 bench-tokenizer: $(BUILD)/release/moetitan ## text into tokens against tiktoken, with published vocabularies (fetched)
 	@tests/bench/bench_tokenizer.sh $< $(BUILD)/oracle-tokenizers
+bench-ckpt: $(BUILD)/release/moetitan ## what saves add to steps, how long they take; PYTHON=... with torch: beside torch.distributed.checkpoint
+	@tests/bench/bench_ckpt.sh $< $(BUILD)/bench/ckpt $(PYTHON)
 $(BUILD)/bench/bench_gemm: bench_libs := -ldnnl
 $(BUILD)/bench/%: $(BUILD)/release/tests/bench/%.o $(BUILD)/release/libmoetitan.a
 	@mkdir -p $(@D)

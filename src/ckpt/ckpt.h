@@ -1,9 +1,10 @@
 /* ckpt.h: checkpoints of a run.
  *
  * RUN/ckpt/step-00000500/
- *   rank-00000.safetensors   f32: parameters by canonical name, "optim.m.NAME", "optim.v.NAME", router biases
- *   rank-00000.json          {"tensors": {NAME: xxh3 of its bytes, 16 hex digits}}
+ *   rank-00000.safetensors   f32 rows of parameters by canonical name, "optim.m.NAME", "optim.v.NAME", router biases
+ *   rank-00000.json          which rows of which tensors, with checksums; a pair for each rank that has something to write
  *   config.yaml              the resolved configuration
+ *   metrics.jsonl            the run's metrics up to this step
  *   manifest.json            step, tokens, world, and name, size and xxh3 of every file above; written last
  *
  * Everything is fsynced, then the folder, then the manifest, then its rename: a folder without a manifest is not
@@ -33,9 +34,13 @@ struct mt_ckpt_meta {
  * neither reading nor pruning takes them for the newest, and named on stderr. */
 MT_MUST_USE mt_status mt_ckpt_save(const char *run_dir, const struct mt_ckpt_items *items,
                                    const struct mt_ckpt_meta *meta, const mt_config *cfg, mt_err *e);
-/* Removes what is older than the newest `keep` (1 or more) complete checkpoints, and incomplete folders older
- * than the newest of them. */
-MT_MUST_USE mt_status mt_ckpt_prune(const char *run_dir, int64_t keep, mt_err *e);
+/* What stays: the newest `last` (1 or more) complete checkpoints, those of steps that `every` divides (0: none), and that of
+ * `step`. */
+struct mt_ckpt_keep {
+    int64_t last, every, step;
+};
+/* Removes what is older than the newest complete checkpoints that stay, and incomplete folders older than the newest of them. */
+MT_MUST_USE mt_status mt_ckpt_prune(const char *run_dir, const struct mt_ckpt_keep *keep, mt_err *e);
 
 /* The newest checkpoint of the run whose every file has the size and checksum of its manifest: its folder, or
  * "" if the run has saved none. Damaged ones are named on stderr and passed over; if nothing else is left, CKPT
@@ -45,16 +50,46 @@ MT_MUST_USE mt_status mt_ckpt_newest(const char *run_dir, char path[MT_CKPT_PATH
 /* Checks the manifest, and that its files are there with their sizes; *bytes of all of them. Reads no
  * tensor. */
 MT_MUST_USE mt_status mt_ckpt_look(const char *path, struct mt_ckpt_meta *meta, int64_t *bytes, mt_err *e);
-/* Checks one folder completely: manifest, sizes, checksums, headers, every tensor. CKPT names file or
- * tensor. */
+/* Checks one folder completely, each byte read once, by several threads: manifest, sizes, checksums, headers, every tensor,
+ * and that no row of one is missing or there twice. CKPT names file and tensor. progress: for another thread to look at, or NULL;
+ * total is there before done grows. */
+struct mt_ckpt_progress {
+    _Atomic int64_t done, total; /* bytes */
+};
 MT_MUST_USE mt_status mt_ckpt_verify(const char *path, struct mt_ckpt_meta *meta, mt_err *e);
-/* Verifies a folder and reads it into the items: every item must be there with its shape, and nothing else
- * (strict); with weights_only, moments are neither read nor missed. Items change only if all of that
- * holds. */
-MT_MUST_USE mt_status mt_ckpt_load(const char *path, const struct mt_ckpt_items *items, bool weights_only,
-                                   struct mt_ckpt_meta *meta, mt_err *e);
+MT_MUST_USE mt_status mt_ckpt_verify_told(const char *path, struct mt_ckpt_meta *meta,
+                                          struct mt_ckpt_progress *progress, mt_err *e);
+
+/* ---- loading, by all processes of a job together ----
+ * A checkpoint fits any number of ranks and any layout. Each of its bytes is read once by the job: a process reads the pieces of
+ * which its ranks need most, by several threads, compares their checksums, and passes rows on to those that need them too. Either
+ * all processes have everything, verified, or all get the same failure.
+ *
+ * Every item must be there with its shape, and nothing else (strict); with weights_only, moments are neither read nor missed. What
+ * does not fit so is refused before an item changes. Damage to the tensors themselves is found while they are read: items are then
+ * of no use until another load succeeds. */
+struct mt_ckpt_loaded {
+    struct mt_ckpt_meta meta;
+    int64_t needed, read,
+        passed; /* bytes of tensors, of the job: needed by some rank, read from files, sent to others */
+    double seconds;
+    bool damaged; /* after CKPT: the checkpoint is not sound. Else it is of another model */
+};
+MT_MUST_USE mt_status mt_ckpt_load(const char *path, const struct mt_ckpt_items *items,
+                                   const struct mt_job *job, bool weights_only, struct mt_ckpt_loaded *out,
+                                   mt_err *e);
+/* The newest checkpoint of the run that is sound, into the items, and its folder to `path`; "" if the run has saved none.
+ * Damaged ones are named on stderr, by the first process, and passed over; if nothing else is left, CKPT names them, as beginning
+ * anew would throw the run away. One that the system does not let us read is an error, and so is one of another model, or (CONFIG)
+ * of a configuration that `now` cannot go on from. run_dir: of the first process. */
+MT_MUST_USE mt_status mt_ckpt_resume(const char *run_dir, const mt_config *now,
+                                     const struct mt_ckpt_items *items, const struct mt_job *job,
+                                     char path[MT_CKPT_PATH], struct mt_ckpt_loaded *out, mt_err *e);
+
 /* The configuration it was written under, its file checked against the manifest. */
 MT_MUST_USE mt_status mt_ckpt_config(const char *path, mt_config *cfg, mt_err *e);
+/* The run's metrics up to its step, checked likewise: malloc'ed, the caller's; NULL: it has none. */
+MT_MUST_USE mt_status mt_ckpt_metrics(const char *path, char **text, int64_t *bytes, mt_err *e);
 
 /* The steps of a run's checkpoint folders, complete or not, ascending: n of them, malloc'ed, the caller's. */
 MT_MUST_USE mt_status mt_ckpt_list(const char *run_dir, int64_t **step, int64_t *n, mt_err *e);

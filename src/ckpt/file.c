@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,81 +19,65 @@ uint64_t mt_xxh3(const void *p, int64_t bytes)
 }
 
 /* ---- writing ---- */
-mt_status mt_out_open(struct mt_out *o, const char *path, mt_err *e)
+static int write_bytes(int fd, const char *p, int64_t bytes)
 {
-    *o = (struct mt_out){.fd = -1, .path = path, .hash = XXH3_createState(), .part = XXH3_createState()};
-    if (!o->hash || !o->part) {
-        mt_out_abandon(o);
-        MT_FAIL(e, MT_IO, "no memory to write '%s'", path);
-    }
-    XXH3_64bits_reset(o->hash);
-    XXH3_64bits_reset(o->part);
-    o->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (o->fd >= 0) return MT_OK;
-    mt_err_set(e, MT_IO, "cannot create '%s': %s", path, strerror(errno));
-    mt_out_abandon(o);
-    return e->code;
-}
-
-mt_status mt_out_write(struct mt_out *o, const void *p, int64_t bytes, mt_err *e)
-{
-    const char *at = p;
-    XXH3_64bits_update(o->hash, p, (size_t)bytes);
-    XXH3_64bits_update(o->part, p, (size_t)bytes);
     while (bytes > 0) {
-        ssize_t n = write(o->fd, at, (size_t)(bytes < 1 << 30 ? bytes : 1 << 30));
+        ssize_t n = write(fd, p, (size_t)(bytes < 1 << 30 ? bytes : 1 << 30));
         if (n < 0 && errno == EINTR) continue;
-        MT_REQUIRE(n > 0, e, MT_IO, "cannot write to '%s' after %lld bytes: %s", o->path, (long long)o->bytes,
-                   strerror(errno));
-        at += n;
+        if (n <= 0) return n ? errno : EIO;
+        p += n;
         bytes -= n;
-        o->bytes += n;
     }
-    return MT_OK;
+    return 0;
 }
 
-void mt_out_mark(struct mt_out *o)
+static int open_new(const char *path)
 {
-    XXH3_64bits_reset(o->part);
-}
-uint64_t mt_out_since_mark(const struct mt_out *o)
-{
-    return XXH3_64bits_digest(o->part);
+    unlink(path); /* a write of an earlier try that still hangs ends in a file without a name */
+    return open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
 }
 
-mt_status mt_out_close(struct mt_out *o, uint64_t *xxh3, mt_err *e)
+/* To the disk; error: of what was written before. Without the file after a failure. */
+static mt_status end_new(int fd, const char *path, int error, mt_err *e)
 {
-    *xxh3 = XXH3_64bits_digest(o->hash);
-    XXH3_freeState(o->hash);
-    XXH3_freeState(o->part);
-    int error = fsync(o->fd) ? errno : 0;
-    if (close(o->fd) && !error) error = errno; /* some network filesystems write only now */
-    o->hash = o->part = NULL;
-    o->fd = -1;
+    if (!error && fsync(fd)) error = errno;
+    if (close(fd) && !error) error = errno; /* some network filesystems write only now */
     if (!error) return MT_OK;
-    unlink(o->path);
-    MT_FAIL(e, MT_IO, "cannot bring '%s' to the disk: %s", o->path, strerror(error));
-}
-
-void mt_out_abandon(struct mt_out *o)
-{
-    if (o->fd >= 0) {
-        close(o->fd);
-        unlink(o->path);
-    }
-    if (o->hash) XXH3_freeState(o->hash);
-    if (o->part) XXH3_freeState(o->part);
-    o->fd = -1;
-    o->hash = o->part = NULL;
+    unlink(path);
+    MT_FAIL(e, MT_IO, "cannot write to '%s': %s", path, strerror(error));
 }
 
 mt_status mt_write_file(const char *path, const void *p, int64_t bytes, uint64_t *xxh3, mt_err *e)
 {
-    struct mt_out o;
-    MT_TRY(mt_out_open(&o, path, e));
-    mt_status st = mt_out_write(&o, p, bytes, e);
-    if (st == MT_OK) return mt_out_close(&o, xxh3, e);
-    mt_out_abandon(&o);
+    int fd = open_new(path);
+    MT_REQUIRE(fd >= 0, e, MT_IO, "cannot create '%s': %s", path, strerror(errno));
+    *xxh3 = mt_xxh3(p, bytes);
+    return end_new(fd, path, write_bytes(fd, p, bytes), e);
+}
+
+static int copy_bytes(int to, int from, int64_t bytes)
+{
+    char buffer[1 << 16];
+    int error = 0;
+    while (bytes > 0 && !error) {
+        ssize_t n =
+            read(from, buffer, (size_t)(bytes < (int64_t)sizeof buffer ? bytes : (int64_t)sizeof buffer));
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return n ? errno : EIO; /* it has become shorter */
+        error = write_bytes(to, buffer, n);
+        bytes -= n;
+    }
+    return error;
+}
+
+mt_status mt_copy_file(const char *to, const char *from, int64_t bytes, mt_err *e)
+{
+    int in = open(from, O_RDONLY | O_CLOEXEC);
+    MT_REQUIRE(in >= 0, e, MT_IO, "cannot open '%s': %s", from, strerror(errno));
+    int out = open_new(to);
+    if (out < 0) (void)mt_err_set(e, MT_IO, "cannot create '%s': %s", to, strerror(errno));
+    mt_status st = out < 0 ? e->code : end_new(out, to, copy_bytes(out, in, bytes), e);
+    close(in);
     return st;
 }
 
@@ -110,10 +93,11 @@ static mt_status open_read(const char *path, int *fd, mt_err *e)
 mt_status mt_hash_file(const char *path, int64_t *bytes, uint64_t *xxh3, mt_err *e)
 {
     char buffer[1 << 16];
-    XXH3_state_t *hash = XXH3_createState();
+    XXH3_state_t hash;
     ssize_t n;
     int fd;
-    MT_REQUIRE(hash && XXH3_64bits_reset(hash) == XXH_OK, e, MT_IO, "no memory to read '%s'", path);
+    XXH3_INITSTATE(&hash);
+    XXH3_64bits_reset(&hash);
     mt_status st = open_read(path, &fd, e);
     *bytes = 0;
     while (st == MT_OK && (n = read(fd, buffer, sizeof buffer))) {
@@ -122,37 +106,13 @@ mt_status mt_hash_file(const char *path, int64_t *bytes, uint64_t *xxh3, mt_err 
             st = mt_err_set(e, MT_IO, "cannot read '%s' after %lld bytes: %s", path, (long long)*bytes,
                             strerror(errno));
         } else {
-            XXH3_64bits_update(hash, buffer, (size_t)n);
+            XXH3_64bits_update(&hash, buffer, (size_t)n);
             *bytes += n;
         }
     }
-    *xxh3 = XXH3_64bits_digest(hash);
-    XXH3_freeState(hash);
+    *xxh3 = XXH3_64bits_digest(&hash);
     if (fd >= 0) close(fd);
     return st;
-}
-
-mt_status mt_in_open(struct mt_in *f, const char *path, mt_err *e)
-{
-    struct stat st;
-    *f = (struct mt_in){0};
-    int fd;
-    MT_TRY(open_read(path, &fd, e));
-    bool ok = !fstat(fd, &st) && S_ISREG(st.st_mode);
-    void *p = ok && st.st_size ? mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0) : NULL;
-    int error = errno;
-    close(fd);
-    MT_REQUIRE(ok, e, MT_CKPT, "'%s' is not a file", path);
-    MT_REQUIRE(p != MAP_FAILED, e, MT_IO, "cannot map '%s': %s", path, strerror(error));
-    f->data = p;
-    f->bytes = st.st_size;
-    return MT_OK;
-}
-
-void mt_in_close(struct mt_in *f)
-{
-    if (f->data) munmap((void *)(uintptr_t)f->data, (size_t)f->bytes);
-    *f = (struct mt_in){0};
 }
 
 /* ---- folders ---- */

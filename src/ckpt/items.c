@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "model/touch.h"
+
 struct builder {
     struct mt_ckpt_items *x;
     const struct mt_ckpt_rank *rank;
@@ -10,10 +12,10 @@ struct builder {
 };
 
 static struct mt_ckpt_item *add_item(struct builder *b, const char *front, const char *name, int64_t rows,
-                                     int64_t cols, bool moment)
+                                     int64_t cols, int touch)
 {
     struct mt_ckpt_item *i = &b->x->item[b->x->n++];
-    *i = (struct mt_ckpt_item){.rows = rows, .cols = cols, .moment = moment, .first = b->x->n_pieces};
+    *i = (struct mt_ckpt_item){.rows = rows, .cols = cols, .touch = touch, .first = b->x->n_pieces};
     snprintf(i->name, sizeof i->name, "%s%s", front, name);
     return i;
 }
@@ -21,8 +23,8 @@ static struct mt_ckpt_item *add_item(struct builder *b, const char *front, const
 static void add_piece(struct builder *b, struct mt_ckpt_item *i, const struct mt_ckpt_rank *r, mt_view v,
                       int64_t row0, bool copy)
 {
-    b->x->piece[b->x->n_pieces++] =
-        (struct mt_ckpt_piece){.data = mt_address(r->ctx, v), .row0 = row0, .rows = v.dim[1], .copy = copy};
+    b->x->piece[b->x->n_pieces++] = (struct mt_ckpt_piece){
+        .data = mt_address(r->ctx, v), .row0 = row0, .rows = v.dim[1], .rank = r->ctx->rank, .copy = copy};
     i->n++;
 }
 
@@ -44,7 +46,8 @@ static void add_part(struct builder *b, int t, int64_t expert, enum mt_state wha
     char name[96];
     mt_param_name(p, expert, name);
     struct mt_ckpt_item *i =
-        add_item(b, front, name, p->rows, s0->matrix[p->matrix].cols, what != MT_STATE_MASTER);
+        add_item(b, front, name, p->rows, s0->matrix[p->matrix].cols, mt_touch_state(t, what));
+    i->moment = what != MT_STATE_MASTER;
     bool experts = s0->unit[s0->matrix[p->matrix].unit].experts;
     for (int k = 0; k < b->n; k++) {
         const struct mt_store *s = &b->rank[k].m->store;
@@ -73,7 +76,7 @@ static void add_biases(struct builder *b)
         char name[96];
         if (!mt_is_moe(d, l)) continue;
         snprintf(name, sizeof name, "layers.%d.moe.router.bias", l);
-        struct mt_ckpt_item *i = add_item(b, "", name, d->E, 0, false);
+        struct mt_ckpt_item *i = add_item(b, "", name, d->E, 0, mt_touch_bias(b->rank[0].m, l));
         for (int k = 0; k < b->n; k++)
             add_piece(b, i, &b->rank[k], mt_view_as(b->rank[k].m->layer[l].bias, 1, d->E, 1), 0,
                       b->rank[k].ctx->rank > 0);
@@ -109,6 +112,5 @@ void mt_ckpt_items_close(struct mt_ckpt_items *x)
 {
     free(x->item);
     free(x->piece);
-    free(x->fetched);
     *x = (struct mt_ckpt_items){0};
 }

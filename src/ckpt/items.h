@@ -5,16 +5,16 @@
 #include "model/model.h"
 
 struct mt_ckpt_piece {
-    float *data;        /* in an arena; NULL: another process's (ckpt/share.h) */
+    float *data;        /* in an arena */
     int64_t row0, rows; /* of the tensor */
+    int rank;           /* whose it is */
     bool copy;          /* another rank's piece has these rows too (a replica): read, not written */
-    int owner;          /* process, where it is another's, */
-    int64_t at;         /* and its place there */
 };
 struct mt_ckpt_item {
     char name[112];
     int64_t rows, cols; /* of the whole tensor; cols 0: a vector */
     bool moment;
+    int touch; /* what of a rank's state it is: a number below mt_touches (model/touch.h) */
     int64_t first,
         n; /* its pieces in mt_ckpt_items.piece; those that are no copies ascend and cover its rows */
 };
@@ -22,8 +22,6 @@ struct mt_ckpt_items {
     struct mt_ckpt_item *item; /* owned */
     struct mt_ckpt_piece *piece;
     int64_t n, n_pieces;
-    struct mt_job job; /* of several processes; borrowed */
-    void *fetched;     /* owned: one piece of another's */
 };
 /* A rank of this process. */
 struct mt_ckpt_rank {

@@ -43,7 +43,7 @@ static mt_status text_of(const struct mt_manifest *m, char **text, size_t *bytes
     FILE *f = open_memstream(text, bytes);
     MT_REQUIRE(f, e, MT_IO, "no memory for a manifest of %" PRId64 " files", m->n);
     fprintf(f,
-            "{\"format\": \"moetitan checkpoint\", \"version\": 1, \"step\": %" PRId64
+            "{\"format\": \"moetitan checkpoint\", \"version\": 2, \"step\": %" PRId64
             ", \"tokens\": %" PRId64 ", \"world\": %d, \"files\": [",
             m->meta.step, m->meta.tokens, m->world);
     for (int64_t i = 0; i < m->n; i++)
@@ -96,6 +96,25 @@ static bool file_of(const cJSON *j, struct mt_manifest_file *f)
     return mt_json_hash(cJSON_GetObjectItemCaseSensitive(j, "xxh3"), &f->xxh3);
 }
 
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct mt_manifest_file *)a)->name, ((const struct mt_manifest_file *)b)->name);
+}
+
+static mt_status refuse_twice(const struct mt_manifest *m, const char *name, mt_err *e)
+{
+    struct mt_manifest_file *sorted = malloc((size_t)m->n * sizeof *sorted);
+    MT_REQUIRE(sorted, e, MT_IO, "no memory for a manifest of %" PRId64 " files", m->n);
+    memcpy(sorted, m->file, (size_t)m->n * sizeof *sorted);
+    qsort(sorted, (size_t)m->n, sizeof *sorted, by_name);
+    mt_status st = MT_OK;
+    for (int64_t i = 1; i < m->n && st == MT_OK; i++)
+        if (!strcmp(sorted[i - 1].name, sorted[i].name))
+            st = mt_err_set(e, MT_CKPT, "'%s' lists the file %s twice", name, sorted[i].name);
+    free(sorted);
+    return st;
+}
+
 static mt_status read_files(struct mt_manifest *m, const cJSON *files, const char *name, mt_err *e)
 {
     const cJSON *j;
@@ -110,7 +129,7 @@ static mt_status read_files(struct mt_manifest *m, const cJSON *files, const cha
                    "'%s': entry %" PRId64 " of the files has no valid name, bytes and xxh3", name, m->n);
         m->n++;
     }
-    return MT_OK;
+    return refuse_twice(m, name, e);
 }
 
 static mt_status read_object(struct mt_manifest *m, const cJSON *o, const char *name, mt_err *e)
@@ -118,12 +137,15 @@ static mt_status read_object(struct mt_manifest *m, const cJSON *o, const char *
     const cJSON *format = cJSON_GetObjectItemCaseSensitive(o, "format");
     int64_t version, world;
     MT_REQUIRE(cJSON_IsString(format) && !strcmp(format->valuestring, "moetitan checkpoint") &&
-                   count(o, "version", &version) && version == 1,
-               e, MT_CKPT, "'%s' is no manifest of a moetitan checkpoint, version 1", name);
+                   count(o, "version", &version) && (version == 1 || version == 2),
+               e, MT_CKPT, "'%s' is no manifest of a moetitan checkpoint, version 1 or 2", name);
     MT_REQUIRE(count(o, "step", &m->meta.step) && count(o, "tokens", &m->meta.tokens) &&
                    count(o, "world", &world) && world >= 1 && world < 1 << 24,
                e, MT_CKPT, "'%s': step, tokens or world is missing or no count", name);
+    m->version = (int)version;
     m->world = (int)world;
+    MT_REQUIRE(version > 1 || world == 1, e, MT_CKPT, "'%s': version 1 is of one rank, and this of %d", name,
+               m->world);
     return read_files(m, cJSON_GetObjectItemCaseSensitive(o, "files"), name, e);
 }
 
@@ -147,17 +169,5 @@ mt_status mt_manifest_parse(struct mt_manifest *m, const char *name, const char 
     if (st == MT_OK) st = check_own_sum(o, name, text, bytes, e);
     cJSON_Delete(o);
     if (st != MT_OK) mt_manifest_release(m);
-    return st;
-}
-
-mt_status mt_manifest_read(struct mt_manifest *m, const char *folder, mt_err *e)
-{
-    char path[MT_CKPT_PATH + 32];
-    struct mt_in f;
-    *m = (struct mt_manifest){0};
-    snprintf(path, sizeof path, "%s/manifest.json", folder);
-    MT_TRY(mt_in_open(&f, path, e));
-    mt_status st = mt_manifest_parse(m, path, (const char *)f.data, f.bytes, e);
-    mt_in_close(&f);
     return st;
 }

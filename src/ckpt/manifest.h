@@ -13,7 +13,8 @@ struct mt_manifest_file {
 };
 struct mt_manifest {
     struct mt_ckpt_meta meta;
-    int world;
+    int version; /* of the format: 1, or 2 */
+    int world;   /* ranks of the run that wrote it */
     int64_t n;
     struct mt_manifest_file *file; /* owned */
 };
@@ -23,9 +24,7 @@ MT_MUST_USE mt_status mt_manifest_add(struct mt_manifest *m, const char *name, i
 const struct mt_manifest_file *mt_manifest_find(const struct mt_manifest *m, const char *name);
 /* To FOLDER/manifest.json, through a temporary name; the folder is synced before and after. */
 MT_MUST_USE mt_status mt_manifest_write(const struct mt_manifest *m, const char *folder, mt_err *e);
-/* A failure leaves nothing to release. */
-MT_MUST_USE mt_status mt_manifest_read(struct mt_manifest *m, const char *folder, mt_err *e);
-/* The same for bytes in memory; name stands for them in messages. */
+/* Of bytes in memory; name stands for them in messages. A failure leaves nothing to release. */
 MT_MUST_USE mt_status mt_manifest_parse(struct mt_manifest *m, const char *name, const char *text,
                                         int64_t bytes, mt_err *e);
 void mt_manifest_release(struct mt_manifest *m);

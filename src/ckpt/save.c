@@ -1,140 +1,89 @@
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "ckpt/ckpt.h"
-#include "ckpt/manifest.h"
-#include "ckpt/tensors.h"
+#include "ckpt/file.h"
+#include "ckpt/publish.h"
+#include "ckpt/writers.h"
 
-static mt_status write_text(const char *folder, const char *name, const char *text, size_t bytes,
-                            struct mt_manifest *m, mt_err *e)
+enum { CHUNK = 1 << 20 };
+
+/* What one save needs, and no thread. */
+struct save {
+    struct mt_parts parts;
+    struct mt_writers *writers;
+    char *buffer, *config;
+    int64_t config_bytes, *file_bytes;
+    int world;
+};
+
+static void release(struct save *s)
 {
-    char path[MT_CKPT_PATH + 80];
-    uint64_t sum;
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    MT_TRY(mt_write_file(path, text, (int64_t)bytes, &sum, e));
-    return mt_manifest_add(m, name, (int64_t)bytes, sum, e);
+    (void)mt_writers_close(s->writers);
+    mt_parts_close(&s->parts);
+    free(s->buffer);
+    free(s->config);
+    free(s->file_bytes);
 }
 
-static mt_status write_config(const char *folder, const mt_config *cfg, struct mt_manifest *m, mt_err *e)
+static int world_of(const struct mt_ckpt_items *x)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *f = open_memstream(&text, &bytes);
-    MT_REQUIRE(f, e, MT_IO, "no memory for the configuration's text");
-    mt_config_dump(cfg, f);
-    bool ok = !ferror(f);
-    if (fclose(f)) ok = false;
-    mt_status st = ok ? write_text(folder, "config.yaml", text, bytes, m, e)
-                      : mt_err_set(e, MT_IO, "no memory for the configuration's text");
-    free(text);
-    return st;
+    int world = 1;
+    for (int64_t i = 0; i < x->n_pieces; i++)
+        if (x->piece[i].rank >= world) world = x->piece[i].rank + 1;
+    return world;
 }
 
-static mt_status write_files(const char *folder, const struct mt_ckpt_items *items, const mt_config *cfg,
-                             struct mt_manifest *m, mt_err *e)
+static mt_status prepare(struct save *s, const struct mt_ckpt_items *items, const mt_config *cfg, mt_err *e)
 {
-    char path[MT_CKPT_PATH + 80], *sums = NULL;
-    uint64_t sum = 0;
-    int64_t bytes = 0;
-    snprintf(path, sizeof path, "%s/rank-00000.safetensors", folder);
-    mt_status st = mt_tensors_write(path, items, 0, m->world, &bytes, &sum, &sums, e);
-    if (st == MT_OK) st = mt_manifest_add(m, "rank-00000.safetensors", bytes, sum, e);
-    if (st == MT_OK) st = write_text(folder, "rank-00000.json", sums, strlen(sums), m, e);
-    if (st == MT_OK) st = write_config(folder, cfg, m, e);
-    free(sums);
-    return st;
+    s->world = world_of(items);
+    s->buffer = aligned_alloc(MT_PART_ALIGN, CHUNK);
+    s->file_bytes = calloc((size_t)s->world, sizeof *s->file_bytes);
+    MT_REQUIRE(s->buffer && s->file_bytes, e, MT_IO, "no memory for the buffer of a checkpoint's writer");
+    MT_TRY(mt_saving_config(cfg, &s->config, &s->config_bytes, e));
+    MT_TRY(mt_parts_open(&s->parts, items, s->world, NULL, e));
+    for (int i = 0; i < s->parts.n_files; i++) s->file_bytes[s->parts.file[i].rank] = s->parts.file[i].bytes;
+    const struct mt_writers_options o = {.chunk = CHUNK, .buffer = s->buffer};
+    return mt_writers_open(&s->writers, &o, &s->parts, e);
 }
 
-static void aside_of(const char *folder, char path[MT_CKPT_PATH])
+static mt_status write_parts(struct save *s, const char *run_dir, const char *folder, mt_err *e)
 {
-    snprintf(path, MT_CKPT_PATH, "%.*s.aside", MT_CKPT_PATH - 8, folder);
+    MT_TRY(mt_make_folders(run_dir, e));
+    MT_TRY(mt_saving_room(run_dir, s->parts.bytes, e));
+    MT_TRY(mt_writers_begin(s->writers, folder, e));
+    return mt_writers_wait(s->writers, 0, e) == MT_WRITTEN_DONE ? MT_OK : e->code;
 }
 
-/* Renames a complete checkpoint to *.aside, where nothing reads it; removes an incomplete one. */
-static mt_status set_aside(const char *folder, bool *kept, mt_err *e)
+static mt_status save(struct save *s, const char *run_dir, const struct mt_ckpt_items *items,
+                      const struct mt_ckpt_meta *meta, const mt_config *cfg, mt_err *e)
 {
-    char aside[MT_CKPT_PATH];
-    *kept = mt_ckpt_was_complete(folder);
-    if (!*kept) return mt_remove_folder(folder, NULL, e);
-    aside_of(folder, aside);
-    MT_TRY(mt_remove_folder(aside, "manifest.json", e));
-    MT_REQUIRE(!rename(folder, aside), e, MT_IO, "cannot rename '%s' to '%s': %s", folder, aside,
-               strerror(errno));
-    return MT_OK;
-}
-
-static mt_status set_later_aside(const char *run_dir, int64_t than, mt_err *e)
-{
-    int64_t *step, n;
-    mt_status st = MT_OK;
-    MT_TRY(mt_ckpt_list(run_dir, &step, &n, e));
-    for (int64_t i = n - 1; i >= 0 && step[i] > than && st == MT_OK; i--) {
-        char folder[MT_CKPT_PATH];
-        bool kept;
-        mt_ckpt_folder(run_dir, step[i], folder);
-        st = set_aside(folder, &kept, e);
-        if (st == MT_OK && kept)
-            fprintf(stderr,
-                    "moetitan: '%s' is later than step %" PRId64
-                    ", which this run has reached: now %s.aside\n",
-                    folder, than, folder);
-    }
-    free(step);
-    return st;
-}
-
-static mt_status save(const char *folder, const struct mt_ckpt_items *items, const struct mt_ckpt_meta *meta,
-                      const mt_config *cfg, mt_err *e)
-{
-    struct mt_manifest m = {.meta = *meta, .world = 1};
-    mt_status st = mt_make_folders(folder, e);
-    if (st == MT_OK) st = write_files(folder, items, cfg, &m, e);
-    if (st == MT_OK) st = mt_manifest_write(&m, folder, e);
-    mt_manifest_release(&m);
-    return st;
-}
-
-/* After a failure: as it was before, as far as the system lets us; the first message stays. */
-static void undo(const char *folder, bool replaced)
-{
-    char aside[MT_CKPT_PATH];
+    char folder[MT_CKPT_PATH];
+    mt_saving_folder(run_dir, meta->step, folder);
+    MT_TRY(prepare(s, items, cfg, e));
+    mt_status st = write_parts(s, run_dir, folder, e);
+    const struct mt_publishing p = {.run_dir = run_dir,
+                                    .meta = *meta,
+                                    .world = s->world,
+                                    .file_bytes = s->file_bytes,
+                                    .config = s->config,
+                                    .config_bytes = s->config_bytes};
+    if (st == MT_OK) st = mt_publish(&p, e);
     mt_err ignored = {0};
-    aside_of(folder, aside);
-    if (mt_remove_folder(folder, "manifest.json", &ignored) != MT_OK)
+    if (st != MT_OK && mt_remove_folder(folder, "manifest.json", &ignored) != MT_OK)
         fprintf(stderr, "moetitan: %s\n", ignored.msg);
-    else if (replaced && rename(aside, folder))
-        fprintf(stderr, "moetitan: cannot rename '%s' back\n", aside);
-}
-
-/* What the new checkpoint makes void. It is complete, so that a failure here is told and no more. */
-static void tidy(const char *run_dir, int64_t step, const char *replaced)
-{
-    mt_err e = {0};
-    mt_status st = set_later_aside(run_dir, step, &e);
-    if (st == MT_OK && replaced) st = mt_remove_folder(replaced, "manifest.json", &e);
-    if (st != MT_OK) fprintf(stderr, "moetitan: after the checkpoint of step %" PRId64 ": %s\n", step, e.msg);
+    return st;
 }
 
 mt_status mt_ckpt_save(const char *run_dir, const struct mt_ckpt_items *items,
                        const struct mt_ckpt_meta *meta, const mt_config *cfg, mt_err *e)
 {
-    char folder[MT_CKPT_PATH], aside[MT_CKPT_PATH];
-    bool replaces = false;
+    struct save s = {0};
     MT_REQUIRE(strlen(run_dir) + MT_CKPT_ROOM < MT_CKPT_PATH, e, MT_CONFIG, "run.dir is too long: '%.60s...'",
                run_dir);
-    mt_ckpt_folder(run_dir, meta->step, folder);
-    aside_of(folder, aside);
-    mt_status st = set_aside(folder, &replaces, e);
-    if (st == MT_OK) {
-        st = save(folder, items, meta, cfg, e);
-        if (st != MT_OK) undo(folder, replaces);
-    }
-    if (st == MT_OK)
-        tidy(run_dir, meta->step, replaces ? aside : NULL);
-    else
-        mt_err_while(e, "saving the checkpoint of step %" PRId64, meta->step);
+    mt_status st = save(&s, run_dir, items, meta, cfg, e);
+    release(&s);
+    if (st != MT_OK) mt_err_while(e, "saving the checkpoint of step %" PRId64, meta->step);
     return st;
 }

@@ -4,8 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "ckpt/json.h"
+#include "ckpt/read.h"
 
 enum { HEADER_MOST = 100000000 }; /* the format's own limit */
 
@@ -56,7 +58,7 @@ static int by_name(const void *a, const void *b)
 
 static mt_status check_cover(struct mt_tensors *t, const char *file, mt_err *e)
 {
-    int64_t at = 0, data = t->file.bytes - t->data;
+    int64_t at = 0, data = t->bytes - t->data;
     qsort(t->entry, (size_t)t->n, sizeof *t->entry, by_begin);
     for (int64_t i = 0; i < t->n; i++) {
         const struct mt_tensor_entry *x = &t->entry[i];
@@ -94,37 +96,66 @@ static mt_status read_entries(struct mt_tensors *t, const char *file, mt_err *e)
     return MT_OK;
 }
 
-static mt_status read_header(struct mt_tensors *t, const char *name, mt_err *e)
+static mt_status read_header(struct mt_tensors *t, const char *name, const unsigned char *head,
+                             int64_t head_bytes, mt_err *e)
 {
-    uint64_t length = 0;
-    int64_t bytes = t->file.bytes;
-    MT_REQUIRE(bytes >= 8, e, MT_CKPT, "'%s' has %" PRId64 " bytes: too few for a safetensors header", name,
-               bytes);
-    memcpy(&length, t->file.data, 8);
-    MT_REQUIRE(length <= HEADER_MOST && (int64_t)length <= bytes - 8, e, MT_CKPT,
-               "'%s': the header's length %" PRIu64 " does not fit the file of %" PRId64 " bytes", name,
-               length, bytes);
-    t->data = 8 + (int64_t)length;
-    t->header = mt_json_object(t->file.data + 8, (int64_t)length);
+    int64_t length;
+    MT_TRY(mt_tensors_length(name, head, head_bytes, t->bytes, &length, e));
+    MT_ASSERT(8 + length <= head_bytes);
+    t->data = 8 + length;
+    t->header = mt_json_object(head + 8, length);
     MT_REQUIRE(t->header, e, MT_CKPT, "'%s': the header is not a JSON object", name);
     return read_entries(t, name, e);
 }
 
-mt_status mt_tensors_parse(struct mt_tensors *t, const char *name, const unsigned char *data, int64_t bytes,
-                           mt_err *e)
+mt_status mt_tensors_length(const char *name, const unsigned char *head, int64_t head_bytes,
+                            int64_t file_bytes, int64_t *length, mt_err *e)
 {
-    *t = (struct mt_tensors){.file = {data, bytes}};
-    mt_status st = read_header(t, name, e);
+    uint64_t n = 0;
+    MT_REQUIRE(head_bytes >= 8, e, MT_CKPT, "'%s' has %" PRId64 " bytes: too few for a safetensors header",
+               name, file_bytes);
+    memcpy(&n, head, 8);
+    MT_REQUIRE(n <= HEADER_MOST && (int64_t)n <= file_bytes - 8, e, MT_CKPT,
+               "'%s': the header's length %" PRIu64 " does not fit the file of %" PRId64 " bytes", name, n,
+               file_bytes);
+    *length = (int64_t)n;
+    return MT_OK;
+}
+
+mt_status mt_tensors_parse(struct mt_tensors *t, const char *name, const unsigned char *head,
+                           int64_t head_bytes, int64_t file_bytes, mt_err *e)
+{
+    *t = (struct mt_tensors){.bytes = file_bytes};
+    mt_status st = read_header(t, name, head, head_bytes, e);
     if (st != MT_OK) mt_tensors_close(t);
     return st;
 }
 
+/* The first bytes of a file up to the end of its header, malloc'ed. */
+static mt_status read_head(int fd, const char *path, int64_t file_bytes, unsigned char **head, int64_t *n,
+                           mt_err *e)
+{
+    unsigned char first[8];
+    int64_t length, have = file_bytes < 8 ? file_bytes : 8;
+    MT_TRY(mt_read_at(fd, path, 0, first, have, e));
+    MT_TRY(mt_tensors_length(path, first, have, file_bytes, &length, e));
+    *n = 8 + length;
+    *head = malloc((size_t)*n);
+    MT_REQUIRE(*head, e, MT_IO, "no memory for the header of '%s': %" PRId64 " bytes", path, length);
+    return mt_read_at(fd, path, 0, *head, *n, e);
+}
+
 mt_status mt_tensors_open(struct mt_tensors *t, const char *path, mt_err *e)
 {
-    *t = (struct mt_tensors){.mapped = true};
-    MT_TRY(mt_in_open(&t->file, path, e));
-    mt_status st = read_header(t, path, e);
-    if (st != MT_OK) mt_tensors_close(t);
+    unsigned char *head = NULL;
+    int64_t n = 0, bytes;
+    int fd;
+    *t = (struct mt_tensors){0};
+    MT_TRY(mt_read_open(&fd, path, &bytes, e));
+    mt_status st = read_head(fd, path, bytes, &head, &n, e);
+    if (st == MT_OK) st = mt_tensors_parse(t, path, head, n, bytes, e);
+    free(head);
+    close(fd);
     return st;
 }
 
@@ -132,7 +163,6 @@ void mt_tensors_close(struct mt_tensors *t)
 {
     cJSON_Delete(t->header);
     free(t->entry);
-    if (t->mapped) mt_in_close(&t->file);
     *t = (struct mt_tensors){0};
 }
 
@@ -142,42 +172,9 @@ const struct mt_tensor_entry *mt_tensors_find(const struct mt_tensors *t, const 
     return t->n ? bsearch(&key, t->entry, (size_t)t->n, sizeof key, by_name) : NULL;
 }
 
-/* Both files list the tensors in one order, so the checksum of a tensor needs no search. */
-static mt_status compare_sums(const struct mt_tensors *t, const char *path, const char *sums_path,
-                              const cJSON *sums, mt_err *e)
+bool mt_tensors_told(const struct mt_tensors *t, const char *key, const char *value)
 {
-    const cJSON *of = cJSON_GetObjectItemCaseSensitive(sums, "tensors"), *j;
-    MT_REQUIRE(cJSON_IsObject(of), e, MT_CKPT, "'%s' holds no checksums of tensors", sums_path);
-    const cJSON *sum = of->child;
-    cJSON_ArrayForEach(j, t->header)
-    {
-        uint64_t written;
-        if (!is_tensor(j)) continue;
-        MT_REQUIRE(sum && !strcmp(sum->string, j->string), e, MT_CKPT,
-                   "'%s' has tensor '%.100s' where '%s' lists '%.100s'", path, j->string, sums_path,
-                   sum ? sum->string : "no more");
-        MT_REQUIRE(mt_json_hash(sum, &written), e, MT_CKPT, "'%s' has no checksum of tensor '%.100s'",
-                   sums_path, j->string);
-        const struct mt_tensor_entry *x = mt_tensors_find(t, j->string);
-        uint64_t now = mt_xxh3(mt_tensors_bytes(t, x), x->end - x->begin);
-        MT_REQUIRE(now == written, e, MT_CKPT,
-                   "'%s': tensor '%.100s' is damaged: its checksum is %016" PRIx64
-                   ", written was %016" PRIx64,
-                   path, j->string, now, written);
-        sum = sum->next;
-    }
-    MT_REQUIRE(!sum, e, MT_CKPT, "'%s' lists tensor '%.100s', which '%s' does not hold", sums_path,
-               sum->string, path);
-    return MT_OK;
-}
-
-mt_status mt_tensors_verify(const struct mt_tensors *t, const char *path, const char *sums_path, mt_err *e)
-{
-    struct mt_in f;
-    MT_TRY(mt_in_open(&f, sums_path, e));
-    cJSON *sums = mt_json_object(f.data, f.bytes);
-    mt_status st = compare_sums(t, path, sums_path, sums, e);
-    cJSON_Delete(sums);
-    mt_in_close(&f);
-    return st;
+    const cJSON *j =
+        cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(t->header, "__metadata__"), key);
+    return cJSON_IsString(j) && !strcmp(j->valuestring, value);
 }

@@ -8,8 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "ckpt/file.h"
-
 enum { PATH = MT_CONFIG_PATH + 280 };
 
 static mt_status no_memory(mt_err *e)
@@ -125,9 +123,14 @@ static bool is_summary(const char *name)
 }
 static mt_status take_trace(struct mt_report_run *r, const char *path, mt_err *e)
 {
-    struct mt_in in;
-    MT_TRY(mt_in_open(&in, path, e));
-    cJSON *o = in.data ? cJSON_ParseWithLength((const char *)in.data, (size_t)in.bytes) : NULL;
+    char *text = NULL;
+    size_t room = 0;
+    FILE *f = fopen(path, "r");
+    MT_REQUIRE(f, e, MT_IO, "cannot read '%s': %s", path, strerror(errno));
+    ssize_t n = getdelim(&text, &room, 0, f); /* all of it */
+    fclose(f);
+    cJSON *o = n > 0 ? cJSON_ParseWithLength(text, (size_t)n) : NULL;
+    free(text);
     const cJSON *causes = cJSON_GetObjectItemCaseSensitive(o, "causes");
     mt_status st = MT_OK;
     if (cJSON_IsObject(causes)) {
@@ -145,7 +148,6 @@ static mt_status take_trace(struct mt_report_run *r, const char *path, mt_err *e
         }
     }
     cJSON_Delete(o);
-    mt_in_close(&in);
     return st;
 }
 static int by_step(const void *a, const void *b)

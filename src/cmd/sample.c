@@ -134,7 +134,8 @@ static mt_status sample(const char *arg, const struct request *q, mt_err *e)
     mt_config cfg = zero;
     struct mt_session s = {0};
     struct mt_ckpt_items items = {0};
-    struct mt_ckpt_meta meta;
+    struct mt_ckpt_loaded loaded;
+    struct mt_job alone = mt_job_alone(1);
     MT_TRY(find(arg, path, e));
     MT_TRY(mt_ckpt_config(path, &cfg, e));
     cfg.train_micro_batch = 1;
@@ -144,10 +145,10 @@ static mt_status sample(const char *arg, const struct request *q, mt_err *e)
     mt_status st = mt_session_open(&s, &cfg, 1, true, e);
     if (st == MT_OK)
         st = mt_ckpt_items_open(&items, &(struct mt_ckpt_rank){&s.rank[0].model, &s.rank[0].ctx}, 1, e);
-    if (st == MT_OK) st = mt_ckpt_load(path, &items, true, &meta, e);
+    if (st == MT_OK) st = mt_ckpt_load(path, &items, &alone, true, &loaded, e);
     if (st == MT_OK) st = mt_session_run(&s, mt_pack_step, e);
     if (st == MT_OK) {
-        fprintf(stderr, "from %s, step %lld:\n", path, (long long)meta.step);
+        fprintf(stderr, "from %s, step %lld:\n", path, (long long)loaded.meta.step);
         st = generate(&s, q, e);
     }
     mt_ckpt_items_close(&items);

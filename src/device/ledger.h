@@ -24,7 +24,8 @@ const char *mt_arena_name(int arena); /* "device" */
     X(STAGING, "reduction staging", false)            \
     X(SCRATCH, "recomputed inside a layer", false)    \
     X(LOSS, "logits and their gradient", false)       \
-    X(OPTIM, "optimizer workspace", false)
+    X(OPTIM, "optimizer workspace", false)            \
+    X(SAVE, "checkpoint writers", true)
 
 enum mt_row_class {
 #define X(name, text, persistent) MT_ROW_##name,

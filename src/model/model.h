@@ -149,7 +149,13 @@ void mt_model_release(struct mt_model *m);
 void mt_model_turn(struct mt_model *m, int rank);
 
 /* One rank at work on a model: what its host code needs besides the views. */
+/* Called by a rank's host code with numbers of model/touch.h; it may wait. NULL: nobody is told. */
+struct mt_touching {
+    void (*before)(void *arg, int what);
+    void *arg;
+};
 struct mt_rank {
+    struct mt_touching touch; /* of its state, by the optimizer step */
     struct mt_ctx *ctx;
     const struct mt_model *m;
     int32_t *counts;  /* [micro_batches, L, E] as read back */

@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+#include "model/touch.h"
+
 struct run {
     const struct mt_muon *u;
     struct mt_rank *r;
@@ -112,6 +114,7 @@ static int64_t piece_momentum(const struct run *x, const struct mt_muon_piece *p
     const struct mt_store *st = &x->u->m->store;
     enum mt_arena side = x->u->side;
     int64_t n, per = mt_strip_per_part(st, p->tensor);
+    mt_touch(x->r, mt_touch_state(p->tensor, MT_STATE_M));
     mt_view mom = piece_state(st, p, MT_STATE_M, &n), grad = piece_state(st, p, MT_STATE_GRAD, &n);
     if (!in_strips(x, p->tensor)) {
         if (n) momentum(x, side, mt_view_part(u, at, n), mom, grad);
@@ -131,6 +134,7 @@ static int64_t piece_apply(const struct run *x, const struct mt_muon_piece *p, m
     enum mt_arena side = x->u->side;
     int64_t n, per = mt_strip_per_part(st, p->tensor), rows = u.dim[1], cols = u.dim[2];
     mt_view w = piece_state(st, p, MT_STATE_MASTER, &n);
+    mt_touch(x->r, mt_touch_state(p->tensor, MT_STATE_MASTER));
     if (!in_strips(x, p->tensor)) {
         if (n) apply(x, side, p->tensor, w, mt_view_part(u, at, n), rows, cols);
         return at + n;
@@ -222,6 +226,7 @@ static void window_send(struct run *x, int k)
     for (int i = 0; i < w->n; i++) {
         const struct mt_muon_dense *d = dense_of(x, w, i);
         mt_view rows = rows_of(x, k, d);
+        mt_touch(x->r, mt_touch_state(d->tensor, MT_STATE_M));
         if (in_strips(x, d->tensor))
             dense_momentum(x, d->tensor, rows);
         else if (rows.bytes)
@@ -269,6 +274,7 @@ static void window_apply(struct run *x, int k)
         const struct mt_muon_dense *d = dense_of(x, w, i);
         struct mt_local here = mt_store_local(st, d->tensor);
         mt_view update = rows_of(x, k, d);
+        mt_touch(x->r, mt_touch_state(d->tensor, MT_STATE_MASTER));
         if (!u->exchange && here.rows) {
             mt_view m = mt_view_as(whole_of(x, k, d), w->rows, w->cols, 0);
             update = one(mt_view_part(m, here.row0, here.rows));

@@ -1,5 +1,7 @@
 #include "optim/optim.h"
 
+#include "model/touch.h"
+
 mt_status mt_optim_init(struct mt_optim *o, struct mt_model *m, const mt_config *c, struct mt_ledger *g,
                         mt_err *e)
 {
@@ -89,6 +91,9 @@ static void adamw_strips(const struct update *x, int t)
 static void adamw_tensor(const struct update *x, int t)
 {
     const struct mt_store *st = &x->o->m->store;
+    mt_touch(x->r, mt_touch_state(t, MT_STATE_MASTER));
+    mt_touch(x->r, mt_touch_state(t, MT_STATE_M));
+    mt_touch(x->r, mt_touch_state(t, MT_STATE_V));
     if (mt_bucket_offloads(st, st->matrix[st->tensor[t].matrix].bucket)) {
         adamw_strips(x, t);
         return;

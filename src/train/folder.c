@@ -3,8 +3,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/print.h"
 #include "ckpt/file.h"
@@ -21,29 +24,36 @@ static mt_status lock_folder(const char *dir, int *lock, mt_err *e)
     return MT_OK;
 }
 
-static mt_status find_resume(const mt_config *c, char path[MT_CKPT_PATH], mt_err *e)
-{
-    path[0] = 0;
-    mt_err why = {0};
-    if (c->ckpt_resume == MT_RESUME_NEVER) return MT_OK;
-    mt_status st = mt_ckpt_newest(c->run_dir, path, &why);
-    MT_REQUIRE(st == MT_OK, e, st, "%s%s", why.msg,
-               st != MT_CKPT
-                   ? ""
-                   : " (each is told above); put a copy back, or begin anew: with ckpt.resume: never, "
-                     "or without these folders");
-    MT_REQUIRE(path[0] || c->ckpt_resume != MT_RESUME_REQUIRED, e, MT_CKPT,
-               "ckpt.resume is 'required' and '%s/ckpt' holds no valid checkpoint; set ckpt.resume: auto to "
-               "start anew",
-               c->run_dir);
-    return MT_OK;
-}
-
-mt_status mt_folder_open(const mt_config *c, int *lock, char resume[MT_CKPT_PATH], mt_err *e)
+mt_status mt_folder_open(const mt_config *c, int *lock, mt_err *e)
 {
     MT_TRY(mt_make_folders(c->run_dir, e));
-    MT_TRY(lock_folder(c->run_dir, lock, e));
-    return find_resume(c, resume, e);
+    return lock_folder(c->run_dir, lock, e);
+}
+
+/* Through a temporary name, so that a crash leaves the old one or the new one. */
+static mt_status replace(const char *path, const char *text, int64_t bytes, mt_err *e)
+{
+    char tmp[MT_CONFIG_PATH + 32];
+    uint64_t sum;
+    snprintf(tmp, sizeof tmp, "%s.tmp", path);
+    MT_TRY(mt_write_file(tmp, text, bytes, &sum, e));
+    if (!rename(tmp, path)) return MT_OK;
+    mt_err_set(e, MT_IO, "cannot rename '%s' to '%s': %s", tmp, path, strerror(errno));
+    unlink(tmp);
+    return e->code;
+}
+
+mt_status mt_folder_metrics(const mt_config *c, const char *resume, mt_err *e)
+{
+    char path[MT_CONFIG_PATH + 16], *text;
+    int64_t bytes;
+    struct stat st;
+    snprintf(path, sizeof path, "%s/metrics.jsonl", c->run_dir);
+    MT_TRY(mt_ckpt_metrics(resume, &text, &bytes, e));
+    bool shorter = stat(path, &st) ? errno == ENOENT : st.st_size < bytes;
+    mt_status done = text && shorter ? replace(path, text, bytes, e) : MT_OK;
+    free(text);
+    return done;
 }
 
 mt_status mt_folder_config(const mt_config *c, mt_err *e)

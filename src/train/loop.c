@@ -135,7 +135,9 @@ static mt_status one_step(struct mt_run *r, mt_err *e)
 static bool asked_to_stop(struct mt_run *r)
 {
     mt_control_signals(&r->control);
+    mt_run_save_tell(r);
     mt_control_agree(&r->control, r->job);
+    mt_run_save_heard(r);
     return r->control.x[MT_CONTROL_STOP];
 }
 

@@ -2,12 +2,17 @@
  * (control.c), a step (loop.c), validation (validate.c), checkpoints (saving.c). */
 #ifndef MT_TRAIN_RUN_H
 #define MT_TRAIN_RUN_H
-#include "ckpt/ckpt.h"
+#include "ckpt/saver.h"
 #include "data/loader.h"
 #include "train/control.h"
 #include "train/metrics.h"
 #include "train/tracing.h"
 
+/* What a rank's update asks before it overwrites something. */
+struct mt_run_gate {
+    const struct mt_run *run;
+    int rank;
+};
 struct mt_run {
     const mt_config *cfg;
     const struct mt_job *job;
@@ -15,15 +20,20 @@ struct mt_run {
     struct mt_metrics metrics;
     struct mt_tracing tracing;
     struct mt_ckpt_items items; /* what a checkpoint holds, of all ranks */
+    struct mt_saver *saver;
+    struct mt_run_gate *gates; /* of the ranks here, before which their updates wait for it; owned */
+    int64_t *when;             /* by number of model/touch.h: place in the order of the update; owned */
     struct mt_control control;
     int64_t *routed; /* rows of every block's experts, for the metrics */
     int world;
     struct mt_ckpt_meta at; /* steps done, tokens seen */
     mt_loader *loader;
-    int32_t *staging; /* prefetched batches: [prefetch][ranks here][4][micro N] */
-    int64_t saved;    /* step of the newest checkpoint, -1: none */
-    int64_t stop;     /* end of this process by run.stop_after */
-    int lock;         /* the run's folder, locked against a second job; -1: not open */
+    int32_t *staging;  /* prefetched batches: [prefetch][ranks here][4][micro N] */
+    int64_t saved;     /* step of the newest checkpoint, -1: none */
+    int64_t saving;    /* of the last one that was begun, */
+    double save_begun; /* and when: mt_now; at first, when the run began */
+    int64_t stop;      /* end of this process by run.stop_after */
+    int lock;          /* the run's folder, locked against a second job; -1: not open */
 };
 
 /* Tokens of one rank in a step. */
@@ -47,9 +57,14 @@ static inline mt_status mt_run_fatal(const struct mt_run *r, mt_status st, const
 /* The loss of the validation data, told to metrics and terminal. All processes. */
 MT_MUST_USE mt_status mt_run_validate(struct mt_run *r, mt_err *e);
 
-/* A checkpoint of the steps done, unless there is one. All processes. One that cannot be written is told and does not end the
- * run: r->saved then stays as it was. */
+/* Saves (saving.c). Opened once the items are there. */
+MT_MUST_USE mt_status mt_run_open_saves(struct mt_run *r, mt_err *e);
+/* Begins a checkpoint of the steps done, unless there is one; an earlier one that is still being written is waited for. All
+ * processes. One that cannot be written is told and does not end the run: r->saved then stays as it was. */
 void mt_run_save(struct mt_run *r);
+/* Around mt_control_agree: what this process tells of the save under way, and what all have told. */
+void mt_run_save_tell(struct mt_run *r);
+void mt_run_save_heard(struct mt_run *r);
 /* The end of the run, or an early one, which is PREEMPTED: the last checkpoint, without which it is IO. */
 MT_MUST_USE mt_status mt_run_leave(struct mt_run *r, bool early, mt_err *e);
 #endif

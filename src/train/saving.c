@@ -1,49 +1,159 @@
+#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
 
-#include "ckpt/share.h"
+#include "model/touch.h"
 #include "train/events.h"
 #include "train/run.h"
 #include "train/say.h"
 
-/* The first process's part of a save. A save that fails is told and does not end the run: the next one is tried, and the
- * caller knows by r->saved. */
-static void write_checkpoint(struct mt_run *r)
+/* ---- opening ---- */
+/* The order of the update, while it is found. */
+struct order {
+    int64_t *when, next;
+};
+static void note(void *arg, int what)
 {
-    mt_err e = {0};
-    double t0 = mt_now();
-    mt_status st = mt_ckpt_save(r->cfg->run_dir, &r->items, &r->at, r->cfg, &e);
-    mt_ckpt_fetched(&r->items);
-    if (st != MT_OK) {
-        fprintf(stderr, "moetitan: %s\n", e.msg);
-        mt_note(r->cfg, r->job, r->at.step, MT_NOTE_UNSAVED, "%s", e.msg);
-        return;
+    struct order *o = arg;
+    if (o->when[what] == INT64_MAX) o->when[what] = o->next++;
+}
+
+/* What is never overwritten comes last. */
+static mt_status find_order(struct mt_run *r, mt_err *e)
+{
+    int n = mt_touches(&r->s.rank[0].model);
+    r->when = malloc((size_t)(n + 1) * sizeof *r->when);
+    MT_REQUIRE(r->when, e, MT_IO, "no memory for the order of the update of %d states", n);
+    for (int i = 0; i < n; i++) r->when[i] = INT64_MAX;
+    struct order o = {r->when, 0};
+    return mt_session_touches(&r->s, &(struct mt_touching){note, &o}, e);
+}
+
+static void gate(void *arg, int what)
+{
+    const struct mt_run_gate *g = arg;
+    mt_saver_gate(g->run->saver, g->rank, g->run->when[what]);
+}
+
+static mt_status open_gates(struct mt_run *r, mt_err *e)
+{
+    r->gates = calloc((size_t)r->s.n_local, sizeof *r->gates);
+    MT_REQUIRE(r->gates, e, MT_IO, "no memory for %d ranks", r->s.n_local);
+    for (int i = 0; i < r->s.n_local; i++) {
+        r->gates[i] = (struct mt_run_gate){r, r->s.first + i};
+        r->s.rank[i].step.rank.touch = (struct mt_touching){gate, &r->gates[i]};
     }
-    r->saved = r->at.step;
-    mt_say("step %5lld  checkpoint %s/ckpt/step-%08lld in %.2f s\n", (long long)r->at.step, r->cfg->run_dir,
-           (long long)r->at.step, mt_now() - t0);
-    mt_note(r->cfg, r->job, r->at.step, MT_NOTE_CHECKPOINT, "in %.2f s", mt_now() - t0);
-    if (mt_ckpt_prune(r->cfg->run_dir, r->cfg->ckpt_keep_last, &e) != MT_OK)
-        fprintf(stderr, "moetitan: %s\n", e.msg);
+    return find_order(r, e);
+}
+
+/* The writers of a process use the buffers of its first rank. */
+static char *buffers(const struct mt_run *r)
+{
+    const struct mt_session *s = &r->s;
+    const struct mt_row *row = &s->ledger.row[s->save_row];
+    char *p = (char *)s->rank[0].ctx.arena[row->arena] + row->off;
+    return p + (-(uintptr_t)p & (MT_PART_ALIGN - 1));
+}
+
+mt_status mt_run_open_saves(struct mt_run *r, mt_err *e)
+{
+    const mt_config *c = r->cfg;
+    MT_TRY(mt_job_agree(r->job, open_gates(r, e), e));
+    const struct mt_saver_options o = {.run_dir = c->run_dir,
+                                       .cfg = c,
+                                       .job = r->job,
+                                       .writers = {.threads = (int)c->ckpt_writers,
+                                                   .chunk = c->ckpt_buffer,
+                                                   .buffer = buffers(r),
+                                                   .rate = c->ckpt_rate_limit},
+                                       .timeout_s = c->ckpt_timeout,
+                                       .step_waits_s = c->run_hang_timeout / 2,
+                                       .when = r->when};
+    r->save_begun = mt_now();
+    return mt_saver_open(&r->saver, &o, &r->items, e);
+}
+
+/* ---- between two steps ---- */
+void mt_run_save_tell(struct mt_run *r)
+{
+    double every = r->cfg->ckpt_interval_time;
+    int64_t *x = r->control.x;
+    x[MT_CONTROL_SAVE_TIME] = r->job->me == 0 && every > 0 && mt_now() - r->save_begun >= every;
+    mt_saver_tell(r->saver, &x[MT_CONTROL_SAVE_BUSY], &x[MT_CONTROL_SAVE_FAILED]);
+}
+
+static void say_saved(const struct mt_run *r)
+{
+    struct mt_saver_report p = mt_saver_report(r->saver);
+    double mb = 1e-6 * (double)p.bytes;
+    mt_say("step %5lld  checkpoint %s/ckpt/step-%08lld in %.2f s: %.1f MB at %.0f MB/s; steps waited %.3f s "
+           "for it\n",
+           (long long)r->saved, r->cfg->run_dir, (long long)r->saved, p.seconds, mb,
+           p.write_s > 0 ? mb / p.write_s : 0, p.stalled_s);
+    mt_note(r->cfg, r->job, r->saved, MT_NOTE_CHECKPOINT, "in %.2f s, steps waited %.3f s for it", p.seconds,
+            p.stalled_s);
+}
+
+static void hear(struct mt_run *r)
+{
+    const int64_t *x = r->control.x;
+    enum mt_saver_event event = mt_saver_heard(r->saver, x[MT_CONTROL_SAVE_BUSY], x[MT_CONTROL_SAVE_FAILED]);
+    if (event == MT_SAVER_SAVED) r->saved = r->saving;
+    if (r->job->me != 0) return;
+    if (event == MT_SAVER_SAVED) say_saved(r);
+    if (event != MT_SAVER_GIVEN_UP) return;
+    fprintf(stderr,
+            "moetitan: there is no checkpoint of step %lld; training goes on, and the next save is tried\n",
+            (long long)r->saving);
+    mt_note(r->cfg, r->job, r->saving, MT_NOTE_UNSAVED, "training goes on");
+}
+
+void mt_run_save_heard(struct mt_run *r)
+{
+    hear(r);
+    if (r->control.x[MT_CONTROL_SAVE_TIME]) mt_run_save(r);
+}
+
+/* Returns the seconds that it took. */
+static double wait_for_save(struct mt_run *r)
+{
+    double t0 = mt_now();
+    while (mt_saver_under_way(r->saver)) {
+        mt_saver_pause(r->saver);
+        mt_run_save_tell(r);
+        mt_control_agree(&r->control, r->job);
+        hear(r);
+    }
+    return mt_now() - t0;
 }
 
 void mt_run_save(struct mt_run *r)
 {
+    struct stat metrics = {0};
+    if (mt_saver_under_way(r->saver) && r->saving == r->at.step) return;
+    double waited = wait_for_save(r);
     if (r->saved == r->at.step) return;
-    if (r->job->me == 0)
-        write_checkpoint(r);
-    else
-        mt_ckpt_serve(&r->items);
-    mt_job_broadcast(r->job, &r->saved, sizeof r->saved, 0);
+    if (r->metrics.fd >= 0 && fstat(r->metrics.fd, &metrics)) metrics.st_size = 0;
+    r->saving = r->at.step;
+    r->save_begun = mt_now();
+    /* What the run went on from was read and verified whole; nothing newer is. */
+    const struct mt_saver_begin b = {
+        .meta = r->at,
+        .keep = {r->cfg->ckpt_keep_last, r->cfg->ckpt_keep_every, r->metrics.first_step},
+        .metrics_bytes = metrics.st_size,
+        .waited_s = waited};
+    mt_saver_begin(r->saver, &b);
 }
 
 mt_status mt_run_leave(struct mt_run *r, bool early, mt_err *e)
 {
-    if (early || r->cfg->ckpt_at_end) {
-        mt_run_save(r);
-        MT_REQUIRE(r->saved == r->at.step, e, MT_IO,
-                   "the run ends at step %lld and its last checkpoint could not be written (see above)",
-                   (long long)r->at.step);
-    }
+    bool wanted = early || r->cfg->ckpt_at_end;
+    if (wanted) mt_run_save(r);
+    (void)wait_for_save(r);
+    MT_REQUIRE(!wanted || r->saved == r->at.step, e, MT_IO,
+               "the run ends at step %lld and its last checkpoint could not be written (see above)",
+               (long long)r->at.step);
     mt_note(r->cfg, r->job, r->at.step, early ? MT_NOTE_STOP : MT_NOTE_END, "of %lld steps",
             (long long)r->cfg->train_steps);
     if (early)

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "ckpt/parts.h"
 #include "optim/assign.h"
 #include "train/arenas.h"
 #include "train/fit.h"
@@ -26,7 +27,9 @@ static void answer(void *arg, enum mt_read_kind kind, int64_t index, mt_view src
 static mt_status record(const struct mt_session *s, struct mt_step *t, struct mt_ctx *ctx, int rounds,
                         mt_err *e)
 {
+    struct mt_touching touch = t->rank.touch;
     MT_TRY(mt_rank_init(&t->rank, ctx, &s->rank[0].model, e));
+    t->rank.touch = touch;
     t->rank.force_rounds = rounds;
     mt_streams_restart(ctx);
     if (s->inference) {
@@ -40,13 +43,15 @@ static mt_status record(const struct mt_session *s, struct mt_step *t, struct mt
     return MT_OK;
 }
 
-mt_status mt_session_record(const struct mt_session *s, int rounds, struct mt_recording *q, mt_err *e)
+static mt_status record_touched(const struct mt_session *s, int rounds, const struct mt_touching *touch,
+                                struct mt_recording *q, mt_err *e)
 {
     struct mt_ctx ctx;
     struct mt_step t = {.optim = &s->rank[0].optim,
                         .cfg = s->cfg,
                         .lr_factor = 1,
-                        .micro = s->rank[0].model.opt.micro_batches};
+                        .micro = s->rank[0].model.opt.micro_batches,
+                        .rank.touch = *touch};
     mt_ctx_init(&ctx, s->first, s->world, &mt_device_sim, &s->ledger);
     ctx.answer = answer;
     ctx.cut = s->rank[0].model.store.cut;
@@ -54,6 +59,19 @@ mt_status mt_session_record(const struct mt_session *s, int rounds, struct mt_re
     ctx.recording = q;
     mt_status st = record(s, &t, &ctx, rounds, e);
     mt_rank_release(&t.rank);
+    return st;
+}
+
+mt_status mt_session_record(const struct mt_session *s, int rounds, struct mt_recording *q, mt_err *e)
+{
+    return record_touched(s, rounds, &(struct mt_touching){0}, q, e);
+}
+
+mt_status mt_session_touches(const struct mt_session *s, const struct mt_touching *touch, mt_err *e)
+{
+    struct mt_recording q;
+    mt_status st = record_touched(s, 1, touch, &q, e);
+    mt_recording_release(&q);
     return st;
 }
 
@@ -179,7 +197,12 @@ static mt_status open_model(struct mt_session *s, int rank, struct mt_ledger *g,
         (mt_config *)(uintptr_t)s->cfg; /* mt_optim_assign takes its argument as void *, and only reads it */
     MT_TRY(mt_model_init(&r->model, &shape, &opt, s->target, g, s->inference ? NULL : mt_optim_assign,
                          writable, e));
-    if (!s->inference) MT_TRY(mt_optim_init(&r->optim, &r->model, s->cfg, g, e));
+    s->save_row = -1;
+    if (s->inference) return MT_OK;
+    MT_TRY(mt_optim_init(&r->optim, &r->model, s->cfg, g, e));
+    s->save_row = mt_row_add(g, MT_HOST_ARENA, MT_ROW_SAVE,
+                             (s->cfg->ckpt_writers + 1) * s->cfg->ckpt_buffer + MT_PART_ALIGN,
+                             "ckpt.buffers");
     return MT_OK;
 }
 

@@ -26,6 +26,7 @@ struct mt_session {
     struct mt_mesh mesh;
     struct mt_ledger ledger; /* one for all ranks: their rows are equal */
     struct mt_plan_info plan;
+    int32_t save_row;  /* of the buffers of checkpoint writers; -1: none */
     int rounds;        /* of dispatch, everywhere, in the record that was laid out */
     struct mt_job job; /* its processes; borrowed */
     struct mt_comm comm;
@@ -65,6 +66,9 @@ MT_MUST_USE mt_status mt_session_run(struct mt_session *s, void (*host)(struct m
 /* The first rank's step of this session recorded on sim, with so many dispatch rounds everywhere; the caller releases it. */
 MT_MUST_USE mt_status mt_session_record(const struct mt_session *s, int rounds, struct mt_recording *q,
                                         mt_err *e);
+/* Tells in which order the first rank's optimizer step overwrites its state, by recording a step. */
+MT_MUST_USE mt_status mt_session_touches(const struct mt_session *s, const struct mt_touching *touch,
+                                         mt_err *e);
 /* What all ranks of a job must have alike: where everything is stored and cut, who owns what, and in which order. */
 uint64_t mt_session_hash(const struct mt_session *s, int local);
 /* What arenas such a session takes: recorded and laid out like mt_session_plan, but the layout is not proved. */

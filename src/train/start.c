@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include "base/features.h"
-#include "ckpt/share.h"
 #include "train/events.h"
 #include "train/folder.h"
 #include "train/parts.h"
@@ -42,23 +41,45 @@ static mt_data_options data_options(const mt_config *c, const struct mt_job *job
     };
 }
 
-/* Masters from a checkpoint of this run, from another run's weights, or fresh; the working copies follow. */
-static mt_status initial_state(struct mt_run *r, const char *resume, mt_err *e)
+static void say_loaded(const struct mt_run *r, const struct mt_ckpt_loaded *x, const char *path)
+{
+    if (r->job->me) return;
+    mt_say("loaded    %s: %.1f MiB in %.2f s, %.0f MiB/s; read %.3f of what is needed, passed on %.3f\n",
+           path, (double)x->read / (1 << 20), x->seconds, (double)x->read / x->seconds / (1 << 20),
+           (double)x->read / (double)x->needed, (double)x->passed / (double)x->needed);
+}
+
+/* The newest checkpoint of the run, by ckpt.resume. */
+static mt_status resume_run(struct mt_run *r, char path[MT_CKPT_PATH], mt_err *e)
 {
     const mt_config *c = r->cfg;
-    if (resume[0]) {
-        mt_config old;
-        MT_TRY(mt_ckpt_config(resume, &old, e));
-        MT_TRY(mt_config_resume_check(&old, c, e));
-        MT_TRY(mt_ckpt_load(resume, &r->items, false, &r->at, e));
-        r->saved = r->at.step;
-        return mt_session_run(&r->s, mt_pack_step, e);
-    }
-    MT_TRY(mt_session_run(&r->s, mt_fill_step, e));
+    struct mt_ckpt_loaded x;
+    path[0] = 0;
+    if (c->ckpt_resume == MT_RESUME_NEVER) return MT_OK;
+    MT_TRY(mt_ckpt_resume(c->run_dir, c, &r->items, r->job, path, &x, e));
+    MT_REQUIRE(path[0] || c->ckpt_resume != MT_RESUME_REQUIRED, e, MT_CKPT,
+               "ckpt.resume is 'required' and '%s/ckpt' holds no valid checkpoint; set ckpt.resume: auto to "
+               "start anew",
+               c->run_dir);
+    if (!path[0]) return MT_OK;
+    say_loaded(r, &x, path);
+    r->at = x.meta;
+    r->saved = x.meta.step;
+    return mt_job_agree(r->job, r->job->me ? MT_OK : mt_folder_metrics(c, path, e), e);
+}
+
+/* Masters from a checkpoint of this run, from another run's weights, or fresh; the working copies follow. */
+static mt_status initial_state(struct mt_run *r, char resume[MT_CKPT_PATH], mt_err *e)
+{
+    const mt_config *c = r->cfg;
+    struct mt_ckpt_loaded x;
+    MT_TRY(resume_run(r, resume, e));
+    if (resume[0]) return mt_job_agree(r->job, mt_session_run(&r->s, mt_pack_step, e), e);
+    MT_TRY(mt_job_agree(r->job, mt_session_run(&r->s, mt_fill_step, e), e));
     if (!c->init_from[0]) return MT_OK;
-    struct mt_ckpt_meta ignored;
-    MT_TRY(mt_ckpt_load(c->init_from, &r->items, true, &ignored, e));
-    return mt_session_run(&r->s, mt_pack_step, e);
+    MT_TRY(mt_ckpt_load(c->init_from, &r->items, r->job, true, &x, e));
+    say_loaded(r, &x, c->init_from);
+    return mt_job_agree(r->job, mt_session_run(&r->s, mt_pack_step, e), e);
 }
 
 int64_t mt_run_rank_tokens(const struct mt_run *r)
@@ -89,8 +110,7 @@ static mt_status open_items(struct mt_run *r, mt_err *e)
         rank[i] = (struct mt_ckpt_rank){&r->s.rank[i].model, &r->s.rank[i].ctx};
     if (rank) st = mt_ckpt_items_open(&r->items, rank, r->s.n_local, e);
     free(rank);
-    st = mt_job_agree(r->job, st, e);
-    return st == MT_OK ? mt_ckpt_items_share(&r->items, r->job, e) : st;
+    return mt_job_agree(r->job, st, e);
 }
 
 /* Processes of two builds, or of two configurations, would not do the same. */
@@ -177,15 +197,15 @@ mt_status mt_run_open(struct mt_run *r, mt_err *e)
     MT_TRY(mt_session_open_job(&r->s, r->cfg, r->job, false, e));
     mt_startup_mark(&phases, "plan and arenas");
     MT_TRY(same_layout(r, e));
-    MT_TRY(mt_job_agree(r->job, r->job->me ? MT_OK : mt_folder_open(r->cfg, &r->lock, resume, e), e));
-    mt_job_broadcast(r->job, resume, sizeof resume, 0);
+    MT_TRY(mt_job_agree(r->job, r->job->me ? MT_OK : mt_folder_open(r->cfg, &r->lock, e), e));
     MT_TRY(open_items(r, e));
+    MT_TRY(mt_run_open_saves(r, e));
     mt_control_signals(&r->control);
     mt_control_agree(&r->control, r->job);
     if (r->control.x[MT_CONTROL_STOP])
         MT_FAIL(e, MT_PREEMPTED, "stopped before the first step; what was saved before is as it was");
     mt_startup_mark(&phases, "folder");
-    MT_TRY(mt_job_agree(r->job, initial_state(r, resume, e), e));
+    MT_TRY(initial_state(r, resume, e));
     mt_startup_mark(&phases, resume[0] ? "checkpoint" : "weights");
     MT_TRY(mt_job_agree(r->job, open_rest(r, &ahead, e), e));
     MT_TRY(mt_job_agree(r->job, r->cfg->run_memory ? mt_usage_report(&r->s, e) : MT_OK, e));
@@ -207,11 +227,14 @@ void mt_run_close(struct mt_run *r)
 {
     mt_loader_close(r->loader);
     mt_metrics_close(&r->metrics);
+    mt_saver_close(r->saver);
     mt_ckpt_items_close(&r->items);
     mt_wire_trace_end(&r->s);
     mt_tracing_close(&r->tracing);
     mt_session_close(&r->s);
     free(r->staging);
     free(r->routed);
+    free(r->gates);
+    free(r->when);
     if (r->lock >= 0) close(r->lock);
 }

@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+#include "model/touch.h"
+
 /* This step's tokens onto the device; the compute stream may use them afterwards. */
 static void batch_in(struct mt_rank *r, int64_t micro)
 {
@@ -194,6 +196,7 @@ static void balance_experts(struct mt_rank *r, double rate)
         if (!mt_is_moe(&m->shape, l)) continue;
         mt_gather(s, m->load_all, m->layer[l].load, MT_GROUP_WORLD, r->ctx->world, 8 * m->shape.E);
         mt_sum_parts_i64(s, m->load_sum, m->load_all);
+        mt_touch(r, mt_touch_bias(m, l));
         mt_bias_update(s, m->layer[l].bias, m->load_sum, rate);
     }
 }

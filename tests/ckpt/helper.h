@@ -64,6 +64,17 @@ static inline bool same_world(const struct world *a, const struct world *b)
     return true;
 }
 
+/* mt_ckpt_load by one process that has all ranks. */
+static inline mt_status load(const char *path, const struct mt_ckpt_items *items, bool weights_only,
+                             struct mt_ckpt_meta *meta, mt_err *e)
+{
+    struct mt_job alone = mt_job_alone(1);
+    struct mt_ckpt_loaded x;
+    mt_status st = mt_ckpt_load(path, items, &alone, weights_only, &x, e);
+    *meta = x.meta;
+    return st;
+}
+
 static inline const char *temporary_folder(void)
 {
     static char path[64];

@@ -1,4 +1,4 @@
-# small.sh: a run that leaves checkpoints of steps 2, 4 and 6 in $work/run. Sourced after tests/check.sh.
+# small.sh: make_small_run [ARGUMENTS...]: a run that leaves checkpoints of steps 2, 4 and 6 in $work/run. Sourced after tests/check.sh.
 # shellcheck shell=bash
 make_small_run() {
     local i
@@ -12,5 +12,5 @@ ckpt: {interval: 2}
 data: {train: "$work/text"}
 run: {dir: "$work/run"}
 END
-    "$MT_BIN" data pack "$work/text.txt" -o "$work/text" && "$MT_BIN" train "$work/small.yaml"
+    "$MT_BIN" data pack "$work/text.txt" -o "$work/text" && "$MT_BIN" train "$work/small.yaml" "$@"
 }

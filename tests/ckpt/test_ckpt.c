@@ -105,7 +105,7 @@ TEST(comes_back_to_the_bit)
     make_world(&r, 2);
     save(run_folder(), &w, 12);
     CHECK_INT(verify(12, &e), MT_OK);
-    CHECK_INT(mt_ckpt_load(path_of(12, NULL), &r.items, false, &meta, &e), MT_OK);
+    CHECK_INT(load(path_of(12, NULL), &r.items, false, &meta, &e), MT_OK);
     CHECK(same_world(&w, &r));
     CHECK_INT(meta.step, 12);
     CHECK_INT(meta.tokens, 12000);
@@ -125,14 +125,14 @@ TEST(weights_alone)
     make_world(&w, 1);
     make_world(&r, 2);
     save(run_folder(), &w, 1);
-    CHECK_INT(mt_ckpt_load(path_of(1, NULL), &r.items, true, &meta, &e), MT_OK);
+    CHECK_INT(load(path_of(1, NULL), &r.items, true, &meta, &e), MT_OK);
     for (int t = 0; t < TENSORS; t++)
         CHECK(w.item[t].moment != !memcmp(w.data[t], r.data[t], (size_t)mt_ckpt_item_bytes(&w.item[t])));
     /* a model that has no moments */
     r.item[3] = r.item[6];
     r.items.n = 4;
-    CHECK_INT(mt_ckpt_load(path_of(1, NULL), &r.items, true, &meta, &e), MT_OK);
-    CHECK(failed_so(mt_ckpt_load(path_of(1, NULL), &r.items, false, &meta, &e), &e, MT_CKPT,
+    CHECK_INT(load(path_of(1, NULL), &r.items, true, &meta, &e), MT_OK);
+    CHECK(failed_so(load(path_of(1, NULL), &r.items, false, &meta, &e), &e, MT_CKPT,
                     "holds tensor 'optim.m.embed"));
 }
 
@@ -143,7 +143,7 @@ static void refuse_load(struct world *r, bool weights_only, const char *says)
     struct mt_ckpt_meta meta;
     mt_err e = {0};
     make_world(&before, 2);
-    CHECK(failed_so(mt_ckpt_load(path_of(1, NULL), &r->items, weights_only, &meta, &e), &e, MT_CKPT, says));
+    CHECK(failed_so(load(path_of(1, NULL), &r->items, weights_only, &meta, &e), &e, MT_CKPT, says));
     CHECK(!memcmp(before.data, r->data, sizeof before.data));
     make_world(r, 2);
 }
@@ -197,7 +197,7 @@ TEST(the_damaged_tensor_is_named)
     static struct bytes b;
     struct mt_ckpt_meta meta;
     uint64_t length;
-    mt_err e = {0};
+    mt_err e = {0}, other;
     make_world(&w, 3);
     make_world(&r, 2);
     save(run_folder(), &w, 1);
@@ -209,11 +209,13 @@ TEST(the_damaged_tensor_is_named)
         snprintf(want, sizeof want, "rank-00000.safetensors': tensor '%s' is damaged", w.item[t].name);
         flip(path_of(1, files[0]), at, t);
         CHECK(failed_so(verify(1, &e), &e, MT_CKPT, want));
-        if (!t) refuse_load(&r, false, want);
+        other = (mt_err){0};
+        CHECK(failed_so(load(path_of(1, NULL), &r.items, false, &meta, &other), &other, MT_CKPT, want));
         flip(path_of(1, files[0]), at, t);
         at += (size_t)mt_ckpt_item_bytes(&w.item[t]);
     }
-    CHECK_INT(mt_ckpt_load(path_of(1, NULL), &r.items, false, &meta, &e), MT_OK);
+    CHECK_INT(load(path_of(1, NULL), &r.items, false, &meta, &e), MT_OK);
+    CHECK(same_world(&w, &r));
 }
 
 TEST(cut_longer_and_missing_files_are_found)
@@ -240,7 +242,7 @@ TEST(cut_longer_and_missing_files_are_found)
         CHECK(failed_so(verify(1, &e), &e, MT_CKPT, files[i]));
         rmdir(path);
         e = (mt_err){0};
-        CHECK(failed_so(mt_ckpt_config(path_of(1, NULL), &cfg, &e), &e, MT_CKPT, files[i]));
+        if (i >= 2) CHECK(failed_so(mt_ckpt_config(path_of(1, NULL), &cfg, &e), &e, MT_CKPT, files[i]));
         write_bytes(path, b.at, b.n);
     }
     CHECK_INT(verify(1, &e), MT_OK);
@@ -251,7 +253,7 @@ TEST(stale_and_swapped_files_are_found)
 {
     static struct world w;
     static const char *const says[] = {"tensor 'embed.weight' is damaged", "rank-00000.json' is damaged",
-                                       "config.yaml' is damaged", "rank-00000.json' is damaged"};
+                                       "config.yaml' is damaged", "config.yaml' is damaged"};
     mt_err e;
     make_world(&w, 1);
     save(run_folder(), &w, 1);
@@ -363,7 +365,8 @@ static int64_t count_steps(void)
 static void prune(int64_t keep)
 {
     mt_err e = {0};
-    if (!CHECK_INT(mt_ckpt_prune(run_folder(), keep, &e), MT_OK)) printf("    %s\n", e.msg);
+    if (!CHECK_INT(mt_ckpt_prune(run_folder(), &(struct mt_ckpt_keep){.last = keep, .step = -1}, &e), MT_OK))
+        printf("    %s\n", e.msg);
 }
 
 TEST(pruned_to_the_newest)
@@ -378,7 +381,8 @@ TEST(pruned_to_the_newest)
     prune(2);
     CHECK_INT(count_steps(), 2);
     CHECK(exists(path_of(400, "manifest.json")) && exists(path_of(500, "manifest.json")));
-    CHECK(failed_so(mt_ckpt_prune(run_folder(), 0, &e), &e, MT_CONFIG, "keep 1 or more"));
+    CHECK(failed_so(mt_ckpt_prune(run_folder(), &(struct mt_ckpt_keep){.last = 0, .step = -1}, &e), &e,
+                    MT_CONFIG, "keep 1 or more"));
     CHECK_INT(newest(), 500);
 }
 
@@ -502,7 +506,7 @@ TEST(a_write_that_fails_leaves_nothing)
     CHECK_INT(count_entries(ckpt), 2);
     struct mt_ckpt_meta meta;
     e = (mt_err){0};
-    CHECK_INT(mt_ckpt_load(path_of(2, NULL), &w.items, false, &meta, &e), MT_OK);
+    CHECK_INT(load(path_of(2, NULL), &w.items, false, &meta, &e), MT_OK);
     CHECK(same_world(&w, &r));
 }
 
@@ -560,7 +564,7 @@ TEST(folders_that_cannot_be_written)
     bool root = geteuid() == 0, other = root && !seteuid(65534); /* to whom permissions mean something */
     if (!root || other) {
         CHECK(failed_so(save_to(run_folder(), &w, 2, &e), &e, MT_IO, "cannot make the folder"));
-        CHECK(failed_so(save_to(run_folder(), &w, 1, &e), &e, MT_IO, "cannot rename"));
+        CHECK(failed_so(save_to(run_folder(), &w, 1, &e), &e, MT_IO, "cannot make the folder"));
     }
     if (other && seteuid(0)) abort();
     chmod(path, 0755);
@@ -599,7 +603,8 @@ TEST(paths_too_long)
     memset(run, 'x', sizeof run - 1);
     CHECK(failed_so(save_to(run, &w, 1, &e), &e, MT_CONFIG, "too long"));
     e = (mt_err){0};
-    CHECK(failed_so(mt_ckpt_prune(run, 1, &e), &e, MT_CONFIG, "too long"));
+    CHECK(failed_so(mt_ckpt_prune(run, &(struct mt_ckpt_keep){.last = 1, .step = -1}, &e), &e, MT_CONFIG,
+                    "too long"));
     e = (mt_err){0};
     CHECK(failed_so(mt_ckpt_newest(run, path, &e), &e, MT_CONFIG, "too long"));
     e = (mt_err){0};
@@ -621,7 +626,8 @@ TEST(links_are_not_followed)
     CHECK(!mkdir(target, 0755));
     write_bytes(file, "x", 1);
     CHECK(!symlink(target, path_of(1, NULL)));
-    CHECK(failed_so(mt_ckpt_prune(run_folder(), 1, &e), &e, MT_IO, "cannot open the folder"));
+    CHECK(failed_so(mt_ckpt_prune(run_folder(), &(struct mt_ckpt_keep){.last = 1, .step = -1}, &e), &e, MT_IO,
+                    "cannot open the folder"));
     CHECK(exists(file));
 }
 

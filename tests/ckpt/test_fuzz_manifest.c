@@ -6,12 +6,12 @@
 
 TEST(changed_manifests)
 {
-    static const char *const seeds[] = {"tests/fuzz/manifest/sound.json"};
+    static const char *const seeds[] = {"tests/fuzz/manifest/sound.json", "tests/fuzz/manifest/ranks.json"};
     static const char *const words[] = {FUZZ_MANIFEST_WORDS};
     FILE *f = fopen(seeds[0], "rb");
     if (!f) SKIP("%s is not seen from here: run from the repository's root", seeds[0]);
     fclose(f);
-    CHECK_INT(fuzz_run(LLVMFuzzerTestOneInput, 1, seeds, 10000, words, sizeof words / sizeof *words), 10001);
+    CHECK_INT(fuzz_run(LLVMFuzzerTestOneInput, 2, seeds, 10000, words, sizeof words / sizeof *words), 20002);
 }
 
 int main(void)

@@ -1,5 +1,5 @@
 /* The manifest: it is read as written or not at all. */
-#include "ckpt/manifest.h"
+#include "ckpt/source.h"
 
 #include "helper.h"
 
@@ -59,7 +59,8 @@ TEST(read_as_written)
     struct mt_manifest m;
     mt_err e = {0};
     write_example(&b);
-    CHECK_INT(mt_manifest_read(&m, run_folder(), &e), MT_OK);
+    CHECK_INT(mt_manifest_parse(&m, "FILE", (const char *)b.at, (int64_t)b.n, &e), MT_OK);
+    CHECK_INT(m.version, 2);
     CHECK_INT(m.meta.step, 1234567);
     CHECK_INT(m.meta.tokens, INT64_C(9007199254740992));
     CHECK_INT(m.world, 3);
@@ -106,8 +107,12 @@ TEST(contents_refused)
         const char *text, *says;
     } bad[] = {
         {"{\"format\": \"other\", \"version\": 1", "no manifest of a moetitan checkpoint"},
-        {"{\"format\": \"moetitan checkpoint\", \"version\": 2",
-         "no manifest of a moetitan checkpoint, version 1"},
+        {"{\"format\": \"moetitan checkpoint\", \"version\": 3",
+         "no manifest of a moetitan checkpoint, version 1 or 2"},
+        {"{\"format\": \"moetitan checkpoint\", \"version\": 0",
+         "no manifest of a moetitan checkpoint, version 1 or 2"},
+        {"{\"format\": \"moetitan checkpoint\", \"version\": 1, \"step\": 5, \"tokens\": 6, \"world\": 2",
+         "version 1 is of one rank, and this of 2"},
         {"{\"version\": 1", "no manifest"},
         {"{\"format\": \"moetitan checkpoint\", \"version\": 1, \"step\": -1, \"tokens\": 6, \"world\": 1",
          "no count"},
@@ -128,6 +133,9 @@ TEST(contents_refused)
         {FRONT ", \"files\": [7]", "entry 0 of the files"},
         {FRONT ", \"files\": [" ENTRY("\"a\"", "1", SUM) ", " ENTRY("\"\"", "1", SUM) "]",
          "entry 1 of the files"},
+        {FRONT ", \"files\": [" ENTRY("\"a\"", "1", SUM) ", " ENTRY("\"b\"", "1",
+                                                                    SUM) ", " ENTRY("\"a\"", "2", SUM) "]",
+         "lists the file a twice"},
         {FRONT ", \"files\": [" ENTRY("\"../a\"", "1", SUM) "]", "entry 0"},
         {FRONT ", \"files\": [" ENTRY("\"/etc/passwd\"", "1", SUM) "]", "entry 0"},
         {FRONT ", \"files\": [" ENTRY("\"a/b\"", "1", SUM) "]", "entry 0"},
@@ -157,18 +165,16 @@ TEST(contents_refused)
 
 TEST(missing)
 {
-    struct mt_manifest m;
+    struct mt_source c;
     mt_err e = {0};
-    CHECK(failed_so(mt_manifest_read(&m, "/nonexistent", &e), &e, MT_CKPT, "/nonexistent/manifest.json"));
-    mt_manifest_release(&m);
+    CHECK(failed_so(mt_source_open(&c, "/nonexistent", &e), &e, MT_CKPT, "/nonexistent/manifest.json"));
     /* A pipe in its place: refused, not waited for. */
     char path[160];
     e = (mt_err){0};
     CHECK_INT(mt_make_folders(run_folder(), &e), MT_OK);
     snprintf(path, sizeof path, "%s/manifest.json", run_folder());
     CHECK(!mkfifo(path, 0644));
-    CHECK(failed_so(mt_manifest_read(&m, run_folder(), &e), &e, MT_CKPT, "is not a file"));
-    mt_manifest_release(&m);
+    CHECK(failed_so(mt_source_open(&c, run_folder(), &e), &e, MT_CKPT, "is not a file"));
 }
 
 int main(void)

@@ -34,6 +34,8 @@ static void try_manifest(const char *text, size_t size)
         check(e.code == MT_CKPT && e.msg[0], "no message");
         return;
     }
+    check(m.version == 1 || m.version == 2, "a version that is none");
+    check(m.version == 2 || m.world == 1, "several ranks in version 1");
     check(m.meta.step >= 0 && m.meta.tokens >= 0 && m.world > 0 && m.n > 0, "a count that is none");
     for (int64_t i = 0; i < m.n; i++) {
         const char *name = m.file[i].name;

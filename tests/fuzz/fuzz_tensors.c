@@ -29,21 +29,20 @@ static void check_accepted(const struct mt_tensors *t)
     for (int64_t i = 0; i < t->n; i++) {
         const struct mt_tensor_entry *x = &t->entry[i];
         check(mt_tensors_find(t, x->name) == x, "a tensor is not found by its name");
-        check(x->begin >= 0 && x->end >= x->begin && x->end <= t->file.bytes - t->data,
+        check(x->begin >= 0 && x->end >= x->begin && x->end <= t->bytes - t->data,
               "a tensor outside the file");
         check(x->end - x->begin == 4 * x->shape[0] * (x->shape[1] ? x->shape[1] : x->end > x->begin),
               "a shape that is not the bytes'");
-        (void)!mt_xxh3(mt_tensors_bytes(t, x), x->end - x->begin);
         bytes += x->end - x->begin;
     }
-    check(bytes == t->file.bytes - t->data, "bytes that belong to no tensor");
+    check(bytes == t->bytes - t->data, "bytes that belong to no tensor");
 }
 
 static void try_file(const uint8_t *data, size_t size)
 {
     struct mt_tensors t;
     mt_err e = {0};
-    if (mt_tensors_parse(&t, "fuzz", data, (int64_t)size, &e) == MT_OK)
+    if (mt_tensors_parse(&t, "fuzz", data, (int64_t)size, (int64_t)size, &e) == MT_OK)
         check_accepted(&t);
     else
         check(e.code == MT_CKPT && e.msg[0], "no message");

@@ -7,6 +7,7 @@ import json
 import pathlib
 import sys
 
+import numpy
 import xxhash
 from safetensors import safe_open
 
@@ -16,38 +17,40 @@ def need(ok, what):
         sys.exit(f"not valid: {what}")
 
 
-def read_manifest(path):
-    raw = path.read_bytes()
-    manifest = json.loads(raw)
-    need(manifest["format"] == "moetitan checkpoint" and manifest["version"] == 1, path)
-    need(raw[-19:] == manifest["xxh3"].encode() + b'"}\n', f"{path}: its own checksum is not at its end")
-    need(xxhash.xxh3_64_hexdigest(raw[:-19]) == manifest["xxh3"], f"{path} is damaged")
-    return manifest
-
-
-def check_files(folder, manifest):
-    for f in manifest["files"]:
+def read_manifest(folder):
+    raw = (folder / "manifest.json").read_bytes()
+    m = json.loads(raw)
+    need(m["format"] == "moetitan checkpoint" and m["version"] in (1, 2), "manifest.json: another format")
+    need(raw[-19:] == m["xxh3"].encode() + b'"}\n', "manifest.json: its own checksum is not at its end")
+    need(xxhash.xxh3_64_hexdigest(raw[:-19]) == m["xxh3"], "manifest.json is damaged")
+    for f in m["files"]:
         raw = (folder / f["name"]).read_bytes()
         need(len(raw) == f["bytes"] and xxhash.xxh3_64_hexdigest(raw) == f["xxh3"], f"{f['name']} is damaged")
+    return m
 
 
-def list_rank(folder, rank):
-    sums = json.loads((folder / f"rank-{rank:05d}.json").read_text())["tensors"]
-    with safe_open(folder / f"rank-{rank:05d}.safetensors", framework="np") as tensors:
-        need(sorted(tensors.keys()) == sorted(sums), f"rank {rank}: the lists of tensors differ")
-        for name in sums:
-            t = tensors.get_tensor(name)
-            need(t.dtype == "float32" and xxhash.xxh3_64_hexdigest(t.tobytes()) == sums[name], f"{name} is damaged")
-            print(f"{name} {list(t.shape)} {sums[name]}")
+def read_file(path, tensors):
+    """Puts the rows that one rank wrote into the whole tensors."""
+    told = json.loads(path.with_suffix(".json").read_text())["tensors"]
+    with safe_open(path, framework="np") as f:
+        need(sorted(f.keys()) == sorted(told), f"{path.name}: the lists of tensors differ")
+        for key in told:
+            t, x = f.get_tensor(key), told[key]
+            x = {"shape": list(t.shape), "row": 0, "xxh3": x} if isinstance(x, str) else x  # version 1
+            need(t.dtype == "float32" and xxhash.xxh3_64_hexdigest(t.tobytes()) == x["xxh3"], f"{key} is damaged")
+            whole, seen = tensors.setdefault(key.split("@")[0], (numpy.empty(x["shape"], "f4"), numpy.zeros(x["shape"][0])))
+            need(list(whole.shape) == x["shape"] and t.shape[1:] == whole.shape[1:], f"{key} is of two shapes")
+            whole[x["row"] : x["row"] + len(t)] = t
+            seen[x["row"] : x["row"] + len(t)] += 1
 
 
-def main():
-    folder = pathlib.Path(sys.argv[1])
-    manifest = read_manifest(folder / "manifest.json")
-    check_files(folder, manifest)
-    for rank in range(manifest["world"]):
-        list_rank(folder, rank)
-    print(f"valid: step {manifest['step']}, {manifest['tokens']} tokens, {manifest['world']} rank(s)")
-
-
-main()
+folder, tensors = pathlib.Path(sys.argv[1]), {}
+manifest = read_manifest(folder)
+for f in manifest["files"]:
+    if f["name"].endswith(".safetensors"):
+        read_file(folder / f["name"], tensors)
+for name in sorted(tensors):
+    whole, seen = tensors[name]
+    need((seen == 1).all(), f"{name}: a row is missing, or there twice")
+    print(f"{name} {list(whole.shape)} {xxhash.xxh3_64_hexdigest(whole.tobytes())}")
+print(f"valid: step {manifest['step']}, {manifest['tokens']} tokens, written by {manifest['world']} rank(s)")

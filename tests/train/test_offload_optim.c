@@ -466,7 +466,9 @@ static void ckpt(struct run *x, const char *folder, bool save)
     mt_status st = mt_ckpt_items_open(&items, rank, x->s.world, &e);
     mt_ckpt_folder(folder, 2, path);
     if (st == MT_OK && save) st = mt_ckpt_save(folder, &items, &meta, &x->cfg, &e);
-    if (st == MT_OK && !save) st = mt_ckpt_load(path, &items, false, &meta, &e);
+    struct mt_job alone = mt_job_alone(x->s.world);
+    struct mt_ckpt_loaded loaded;
+    if (st == MT_OK && !save) st = mt_ckpt_load(path, &items, &alone, false, &loaded, &e);
     if (st == MT_OK && !save) st = mt_session_run(&x->s, mt_pack_step, &e);
     if (!CHECK(st == MT_OK)) printf("  %s\n", e.msg);
     mt_ckpt_items_close(&items);

@@ -238,7 +238,9 @@ static void resume(const char *before, const char *after, int world_before, int 
     mt_ckpt_folder(dir, 3, path);
     if (open_run(x, (const char *const[]){ANY, "train.dtype=bf16", after, NULL}, world_after) &&
         open_items(&x->s, &items)) {
-        CHECK(mt_ckpt_load(path, &items, false, &meta, &e) == MT_OK);
+        struct mt_job alone = mt_job_alone(world_after);
+        struct mt_ckpt_loaded loaded;
+        CHECK(mt_ckpt_load(path, &items, &alone, false, &loaded, &e) == MT_OK);
         mt_ckpt_items_close(&items);
         CHECK(mt_session_run(&x->s, mt_pack_step, &e) == MT_OK);
         CHECK(hash_state(&x->s) == o.hash[2]);

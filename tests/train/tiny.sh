@@ -79,8 +79,11 @@ curve() { # FOLDER
 same_curve() { # A B
     [[ -s $1/run/metrics.jsonl ]] && diff <(curve "$1") <(curve "$2") >"$work/out"
 }
+# Their files are alike, but for the times in metrics.jsonl.
 same_checkpoint() { # A B STEP
-    local files
-    files=$(ls "$1/run/ckpt/step-$3") || return 1
-    [[ $files == *rank-00000.safetensors* && $files == *manifest.json* ]] && diff -r "$1/run/ckpt/step-$3" "$2/run/ckpt/step-$3" >"$work/out"
+    local a=$1/run/ckpt/step-$3 b=$2/run/ckpt/step-$3 files
+    files=$(ls "$a") || return 1
+    [[ $files == *metrics.jsonl*rank-00000.safetensors* && $files == *manifest.json* ]] || return 1
+    diff -r -x metrics.jsonl -x manifest.json "$a" "$b" >"$work/out" &&
+        diff <(grep -vE 'metrics.jsonl|^\]' "$a/manifest.json") <(grep -vE 'metrics.jsonl|^\]' "$b/manifest.json") >"$work/out"
 }

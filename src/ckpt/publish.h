@@ -1,0 +1,28 @@
+/* publish.h: what the first process does around the writers: room, manifest, the folder's name, what is to be removed. */
+#ifndef MT_CKPT_PUBLISH_H
+#define MT_CKPT_PUBLISH_H
+#include "ckpt/ckpt.h"
+
+/* A folder is written under a name that no reader looks at. */
+void mt_saving_folder(const char *run_dir, int64_t step, char path[MT_CKPT_PATH]);
+
+struct mt_publishing {
+    const char *run_dir;
+    struct mt_ckpt_meta meta;
+    int world;
+    const int64_t *file_bytes; /* [world] of the rank's safetensors; 0: it has none */
+    const char *config;        /* its text */
+    int64_t config_bytes;
+    int64_t metrics_bytes; /* of RUN/metrics.jsonl, the lines up to this step; 0: none */
+};
+/* Of all files written, by whatever processes, makes a checkpoint: config.yaml, metrics.jsonl, the manifest, and then the name.
+ * A checkpoint of the same step is replaced. Then what the new one makes void is set aside or removed, which if it fails is told
+ * and no more. */
+MT_MUST_USE mt_status mt_publish(const struct mt_publishing *p, mt_err *e);
+/* The text of config.yaml: malloc'ed, the caller's. */
+MT_MUST_USE mt_status mt_saving_config(const mt_config *cfg, char **text, int64_t *bytes, mt_err *e);
+/* IO: the file system has no room for so many bytes, or says that it is read-only. */
+MT_MUST_USE mt_status mt_saving_room(const char *run_dir, int64_t bytes, mt_err *e);
+/* Removes what saves left that did not end. */
+MT_MUST_USE mt_status mt_saving_clean(const char *run_dir, mt_err *e);
+#endif

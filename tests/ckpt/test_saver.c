@@ -1,0 +1,207 @@
+/* A save from its begin to its name, in one process: what others are told in each phase, what it takes besides its buffers. */
+#include "ckpt/saver.h"
+
+#include <time.h>
+
+#include "helper.h"
+
+enum { WRITERS = 2, CHUNK = 1 << 20, BIG = 16 << 20 };
+
+struct run {
+    struct mt_saver *saver;
+    struct mt_job job;
+    char *buffer;
+    mt_config cfg;
+};
+
+static void open_run(struct run *r, const struct mt_ckpt_items *items)
+{
+    mt_err e = {0};
+    mt_config_defaults(&r->cfg);
+    r->job = mt_job_alone(1);
+    r->buffer = aligned_alloc(MT_PART_ALIGN, (WRITERS + 1) * CHUNK);
+    memset(r->buffer, 1, (WRITERS + 1) * CHUNK); /* as an arena is */
+    const struct mt_saver_options o = {.run_dir = run_folder(),
+                                       .cfg = &r->cfg,
+                                       .job = &r->job,
+                                       .writers = {.threads = WRITERS, .chunk = CHUNK, .buffer = r->buffer}};
+    CHECK_INT(mt_make_folders(run_folder(), &e), MT_OK);
+    CHECK_INT(mt_saver_open(&r->saver, &o, items, &e), MT_OK);
+}
+static void close_run(struct run *r)
+{
+    mt_saver_close(r->saver);
+    free(r->buffer);
+}
+
+static const char *step_folder(int64_t step)
+{
+    static char path[MT_CKPT_PATH];
+    mt_ckpt_folder(run_folder(), step, path);
+    return path;
+}
+
+/* Until it is over. */
+static enum mt_saver_event finish(struct run *r)
+{
+    enum mt_saver_event event = MT_SAVER_NOTHING;
+    while (event == MT_SAVER_NOTHING) {
+        int64_t busy, failed;
+        mt_saver_pause(r->saver);
+        mt_saver_tell(r->saver, &busy, &failed);
+        event = mt_saver_heard(r->saver, busy, failed);
+        CHECK(mt_saver_under_way(r->saver) == (event == MT_SAVER_NOTHING));
+    }
+    return event;
+}
+static void begin(struct run *r, int64_t step, int64_t metrics)
+{
+    const struct mt_saver_begin b = {.meta = {.step = step, .tokens = 10 * step},
+                                     .keep = {.last = 2, .every = 4, .step = 1},
+                                     .metrics_bytes = metrics};
+    mt_saver_begin(r->saver, &b);
+}
+
+TEST(it_is_there_when_all_know)
+{
+    static struct world w;
+    static struct run r;
+    struct mt_ckpt_meta meta;
+    int64_t busy, failed;
+    mt_err e = {0};
+    make_world(&w, 1);
+    open_run(&r, &w.items);
+    mt_saver_tell(r.saver, &busy, &failed);
+    CHECK(!busy && !failed && mt_saver_heard(r.saver, 1, 1) == MT_SAVER_NOTHING); /* nothing is under way */
+    for (int64_t step = 1; step <= 7; step++) {
+        begin(&r, step, 0);
+        CHECK(!exists(step_folder(step)));
+        CHECK_INT(finish(&r), MT_SAVER_SAVED);
+        CHECK_INT(mt_ckpt_verify(step_folder(step), &meta, &e), MT_OK);
+        CHECK(meta.step == step && meta.tokens == 10 * step);
+    }
+    for (int64_t step = 1; step <= 7; step++)
+        CHECK(exists(step_folder(step)) == (step == 1 || step == 4 || step >= 6)); /* see keep */
+    CHECK(mt_saver_report(r.saver).bytes > 4096);
+    close_run(&r);
+}
+
+/* Another process still writes, for as long as it likes; then the manifest's turn has come. */
+TEST(nothing_is_published_before_all_have_written)
+{
+    static struct world w;
+    static struct run r;
+    int64_t busy = 1, failed;
+    make_world(&w, 1);
+    open_run(&r, &w.items);
+    begin(&r, 1, 0);
+    while (busy) {
+        mt_saver_pause(r.saver);
+        mt_saver_tell(r.saver, &busy, &failed);
+        CHECK_INT(mt_saver_heard(r.saver, 1, failed), MT_SAVER_NOTHING);
+    }
+    for (int i = 0; i < 20; i++) {
+        mt_saver_pause(r.saver);
+        CHECK_INT(mt_saver_heard(r.saver, 1, 0), MT_SAVER_NOTHING);
+        CHECK(!exists(step_folder(1)));
+    }
+    CHECK_INT(finish(&r), MT_SAVER_SAVED);
+    CHECK(exists(step_folder(1)));
+    close_run(&r);
+}
+
+TEST(another_process_fails)
+{
+    static struct world w;
+    static struct run r;
+    char saving[MT_CKPT_PATH + 8];
+    make_world(&w, 1);
+    open_run(&r, &w.items);
+    begin(&r, 1, 0);
+    CHECK_INT(mt_saver_heard(r.saver, 1, 1), MT_SAVER_NOTHING);
+    CHECK_INT(finish(&r), MT_SAVER_GIVEN_UP);
+    snprintf(saving, sizeof saving, "%s.saving", step_folder(1));
+    CHECK(!exists(step_folder(1)) && !exists(saving));
+    begin(&r, 1, 0);
+    CHECK_INT(finish(&r), MT_SAVER_SAVED);
+    close_run(&r);
+}
+
+/* The lines of metrics.jsonl up to the step, whatever has been added since. */
+TEST(metrics_up_to_the_step)
+{
+    static struct world w;
+    static struct run r;
+    static struct bytes b;
+    char path[MT_CKPT_PATH + 20];
+    make_world(&w, 1);
+    open_run(&r, &w.items);
+    snprintf(path, sizeof path, "%s/metrics.jsonl", run_folder());
+    write_bytes(path, "one\ntwo\nthree\n", 14);
+    begin(&r, 2, 8);
+    CHECK_INT(finish(&r), MT_SAVER_SAVED);
+    snprintf(path, sizeof path, "%s/metrics.jsonl", step_folder(2));
+    CHECK(read_bytes(&b, path) && b.n == 8 && !memcmp(b.at, "one\ntwo\n", 8));
+    begin(&r, 3, 100); /* the file has become shorter than it was */
+    CHECK_INT(finish(&r), MT_SAVER_GIVEN_UP);
+    CHECK(!exists(step_folder(3)));
+    close_run(&r);
+}
+
+/* ---- memory ---- */
+static int64_t status(const char *key)
+{
+    char line[200];
+    long long kb = -1;
+    FILE *f = fopen("/proc/self/status", "r");
+    if (!f) abort();
+    while (fgets(line, sizeof line, f))
+        if (!strncmp(line, key, strlen(key))) CHECK(sscanf(line + strlen(key), ": %lld kB", &kb) == 1);
+    fclose(f);
+    return kb << 10;
+}
+static bool reset_peak(void)
+{
+    FILE *f = fopen("/proc/self/clear_refs", "w");
+    bool ok = f && fputs("5", f) >= 0;
+    return f && !fclose(f) && ok;
+}
+
+/* A save of 64 MiB: its buffers, which were there before, and no more than half a MiB besides. */
+TEST(the_buffers_are_all_it_takes)
+{
+    static struct world w;
+    static struct run r;
+    enum { HALF_MIB = 1 << 19 };
+    make_world(&w, 1);
+    float *big = malloc(BIG * sizeof *big);
+    if (!big) abort();
+    for (int64_t i = 0; i < BIG; i++) big[i] = (float)i;
+    w.item[0] = (struct mt_ckpt_item){.name = "embed.weight", .rows = BIG / 1024, .cols = 1024, .n = 1};
+    w.piece[0] = (struct mt_ckpt_piece){.data = big, .rows = BIG / 1024};
+    open_run(&r, &w.items);
+    begin(&r, 1, 0);
+    CHECK_INT(finish(&r), MT_SAVER_SAVED);
+    int64_t before = status("VmRSS");
+    if (!reset_peak()) SKIP("the system does not forget a peak of memory");
+    begin(&r, 2, 0);
+    CHECK_INT(finish(&r), MT_SAVER_SAVED);
+    int64_t peak = status("VmHWM");
+    printf("  %d MiB saved: %.2f MiB before it, %.2f at most, of which the buffers take %.2f\n",
+           BIG / (1 << 18), (double)before / (1 << 20), (double)peak / (1 << 20),
+           (double)((WRITERS + 1) * CHUNK) / (1 << 20));
+    CHECK(before > (int64_t)sizeof(float) * BIG && peak - before <= HALF_MIB);
+    close_run(&r);
+    free(big);
+}
+
+int main(void)
+{
+    RUN(it_is_there_when_all_know);
+    RUN(nothing_is_published_before_all_have_written);
+    RUN(another_process_fails);
+    RUN(metrics_up_to_the_step);
+    RUN(the_buffers_are_all_it_takes);
+    remove_temporary_folder();
+    return DONE();
+}
