@@ -6,6 +6,20 @@
 
 #include "launch/spawn.h"
 
+/* Clusters that do not enforce their limits at once take such a job and never start it. */
+static bool never_starts(const char *id, char why[static 64])
+{
+    static const char *const reasons[] = {"PartitionConfig", "PartitionTimeLimit", "PartitionNodeLimit"};
+    struct mt_spawned x;
+    mt_err e = {0};
+    const char *const argv[] = {"squeue", "-h", "-j", id, "-o", "%r", NULL};
+    if (mt_spawn(&x, argv, NULL, &e) != MT_OK || x.code) return false;
+    snprintf(why, 64, "%.63s", x.out);
+    for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
+        if (!strcmp(x.out, reasons[i])) return true;
+    return false;
+}
+
 mt_status mt_slurm_submit(const char *script, const char *const *flags, char id[static MT_SLURM_ID],
                           mt_err *e)
 {
@@ -21,7 +35,14 @@ mt_status mt_slurm_submit(const char *script, const char *const *flags, char id[
     size_t n = strspn(x.out, "0123456789"); /* "12;cluster" */
     MT_REQUIRE(n > 0 && n < MT_SLURM_ID, e, MT_CONFIG, "sbatch answered '%.100s', which is no job", x.out);
     snprintf(id, MT_SLURM_ID, "%.*s", (int)n, x.out);
-    return MT_OK;
+    char why[64];
+    if (!never_starts(id, why)) return MT_OK;
+    bool gone = mt_slurm_cancel_pending(id);
+    MT_FAIL(
+        e, MT_CONFIG,
+        "Slurm took the job and would not start it, for %s: its partition allows less time or fewer nodes "
+        "(scontrol show partition)%s",
+        why, gone ? "" : "; it is still in the queue");
 }
 
 /* Of "JobId=7 ... JobState=RUNNING Reason=None ..." */

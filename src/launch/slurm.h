@@ -5,7 +5,8 @@
 
 enum { MT_SLURM_ID = 32 };
 
-/* Queues the script; `flags` (ended by NULL; NULL: none) win over its directives. CONFIG: Slurm refused it, with Slurm's words;
+/* Queues the script; `flags` (ended by NULL; NULL: none) win over its directives. CONFIG: Slurm refused it, with Slurm's words, or took
+ * it over the limits of its partition, where it would wait for ever;
  * IO: there is no sbatch. */
 MT_MUST_USE mt_status mt_slurm_submit(const char *script, const char *const *flags,
                                       char id[static MT_SLURM_ID], mt_err *e);

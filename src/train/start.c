@@ -195,8 +195,8 @@ mt_status mt_run_open(struct mt_run *r, mt_err *e)
     MT_TRY(mt_job_agree(r->job, open_data(r, e), e));
     mt_startup_mark(&phases, "data");
     MT_TRY(mt_session_open_job(&r->s, r->cfg, r->job, false, e));
-    mt_startup_mark(&phases, "plan and arenas");
     MT_TRY(same_layout(r, e));
+    mt_startup_mark(&phases, "plan and arenas");
     MT_TRY(mt_job_agree(r->job, r->job->me ? MT_OK : mt_folder_open(r->cfg, &r->lock, e), e));
     MT_TRY(open_items(r, e));
     MT_TRY(mt_run_open_saves(r, e));

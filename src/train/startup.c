@@ -109,7 +109,7 @@ void mt_startup_binding(const struct mt_job *job)
     struct mt_who few = mt_job_who(job, n < most);
     if (few.n && job->me == 0)
         mt_say(
-            "binding   ranks %s may use fewer processors than the others' %lld: srun --cpu-bind=cores, and "
+            "binding   rank%s %s may use fewer processors than the others' %lld: srun --cpu-bind=cores, and "
             "SRUN_CPUS_PER_TASK\n",
-            mt_who_text(&few), (long long)most);
+            few.n > 1 ? "s" : "", mt_who_text(&few), (long long)most);
 }

@@ -97,6 +97,11 @@ refused "more nodes than there are" 'sbatch: error: .*[Nn]ode' --nodes 4 train.g
 submit --nodes 2 --site nowhere.yaml
 check "no such site: exit code 2" ended 2
 
+# limits that Slurm does not enforce: such jobs would wait for ever
+sed -i 's/^EnforcePartLimits=.*/EnforcePartLimits=NO/' "$SLURM_CONF" && scontrol reconfigure
+refused "a time over a limit not enforced" 'would not start it, for Partition' --nodes 1 --partition short --time 11m train.global_batch=4
+refused "nodes over a limit not enforced" 'would not start it, for Partition' --nodes 2 --partition short --time 5m
+
 # jobs queued at once, each behind the one before
 submit --nodes 1 --time 5m --chain dependency --jobs 3 run.dir=run5 train.steps=9 train.global_batch=4
 check "three at once" test "$(grep -c '^job ' "$work/out")" = 3
