@@ -88,7 +88,8 @@ static void list(const struct mt_stragglers *x, const struct mt_session *s, cons
     for (int k = 0, r = -1; k < NAMED && s->job.me == 0; k++, below = x->ns[r]) {
         r = next_longest(x, s->world, below, r);
         double times = r < 0 || !(median > 0) ? 0 : (double)x->ns[r] / median;
-        bool late = times >= s->cfg->guard_straggler_factor && each * ((double)x->ns[r] - median) >= least_excess;
+        bool late = times >= s->cfg->guard_straggler_factor &&
+                    each * ((double)x->ns[r] - median) >= least_excess;
         if (!late) break;
         if (k == 0) tell(x, nodes, step, r, times);
         n += snprintf(fields + n, (size_t)(MT_STRAGGLERS_TEXT - n), "%s[%d, \"%.40s\", %.2f]", k ? ", " : "",
