@@ -92,25 +92,26 @@
 #define MT_CHOICES_dtype(C) C(MT_F32, "f32") C(MT_BF16, "bf16")
 
 /* The sets whose enum is defined here. */
-#define MT_CHOICE_SETS(S)                                                                                    \
-    S(score)                                                                                                 \
-    S(optimizer)                                                                                             \
-    S(decay)                                                                                                 \
-    S(coefficients)                                                                                          \
-    S(muon_scale)                                                                                            \
-    S(muon_dense)                                                                                            \
-    S(data_mode)                                                                                             \
-    S(balance)                                                                                               \
-    S(device_type)                                                                                           \
-    S(device_isa)                                                                                            \
-    S(micro_order)                                                                                           \
-    S(resume)                                                                                                \
-    S(gather)                                                                                                \
-    S(recompute)                                                                                             \
-    S(keep)                                                                                                  \
-    S(place)                                                                                                 \
-    S(on_nonfinite) S(on_spike) S(huge_pages) S(placement) S(hierarchy) S(reshard) S(host_weights) S(metric) \
-        S(seeds) S(dominated)
+#define MT_CHOICE_SETS(S) \
+    S(score)              \
+    S(optimizer)          \
+    S(decay)              \
+    S(coefficients)       \
+    S(muon_scale)         \
+    S(muon_dense)         \
+    S(data_mode)          \
+    S(balance)            \
+    S(device_type)        \
+    S(device_isa)         \
+    S(micro_order)        \
+    S(resume)             \
+    S(gather)             \
+    S(recompute)          \
+    S(keep)               \
+    S(place)              \
+    S(on_nonfinite)       \
+    S(on_spike)           \
+    S(huge_pages) S(placement) S(hierarchy) S(reshard) S(host_weights) S(metric) S(seeds) S(dominated)
 
 #define MT_CHOICE_ENUMERATOR(name, text) name,
 #define MT_CHOICE_ENUM(set) \

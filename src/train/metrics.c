@@ -106,6 +106,7 @@ mt_status mt_metrics_open(struct mt_metrics *m, const struct mt_session *s, int6
     if (s->job.me != 0) return MT_OK;
     MT_TRY(open_lines(s->cfg, "metrics.jsonl", step, &m->fd, e));
     MT_TRY(open_experts(m, s, step, e));
+    MT_TRY(mt_telemetry_open(&m->telemetry, s->cfg, step, e));
     m->statm = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
     m->flops_per_token = mt_flops_per_token(d, (double)d->S);
     m->peak_flops = measure_peak(s);
@@ -120,6 +121,7 @@ void mt_metrics_close(struct mt_metrics *m)
     if (m->fd >= 0 && m->statm >= 0) close(m->statm);
     if (m->line && m->experts_fd >= 0) close(m->experts_fd);
     free(m->line);
+    mt_telemetry_close(&m->telemetry);
     *m = (struct mt_metrics){.fd = -1, .experts_fd = -1, .statm = -1};
 }
 
@@ -185,6 +187,22 @@ static void tell_experts(const struct mt_metrics *m, const struct mt_session *s,
     mt_say_to(m->experts_fd, m->line, (int)n);
 }
 
+static void tell_watchers(struct mt_metrics *m, const struct mt_metrics_step *x, double rate, double mfu,
+                          bool show)
+{
+    struct mt_scalars s;
+    mt_scalars_none(&s, x->step);
+    s.x[MT_SCALAR_loss] = x->loss;
+    s.x[MT_SCALAR_grad_norm] = x->grad_norm;
+    s.x[MT_SCALAR_lr] = x->lr;
+    s.x[MT_SCALAR_tokens] = (double)x->tokens;
+    s.x[MT_SCALAR_tokens_per_s] = rate;
+    s.x[MT_SCALAR_mfu] = mfu;
+    s.x[MT_SCALAR_data_wait_s] = x->data_wait_s;
+    if (x->balance > 0) s.x[MT_SCALAR_expert_balance] = x->balance;
+    mt_telemetry_tell(&m->telemetry, &s, show);
+}
+
 void mt_metrics_step(struct mt_metrics *m, const struct mt_session *s, const struct mt_metrics_step *x,
                      bool show)
 {
@@ -211,6 +229,7 @@ void mt_metrics_step(struct mt_metrics *m, const struct mt_session *s, const str
     n += snprintf(line + n, sizeof line - (size_t)n, "%s%s}\n", wire, x->ranks);
     mt_say_to(m->fd, line, n);
     if (tells_experts(m, s, x)) tell_experts(m, s, x);
+    tell_watchers(m, x, rate, mfu, show);
     m->tokens_since_log += x->step_tokens;
     m->step_s_since_log += x->step_s;
     if (!show) return;
@@ -252,5 +271,9 @@ void mt_metrics_valid(struct mt_metrics *m, int64_t step, double val_loss)
     if (m->fd < 0) return;
     int n = snprintf(line, sizeof line, "{\"step\": %" PRId64 ", \"val_loss\": %.17g}\n", step, val_loss);
     mt_say_to(m->fd, line, n);
+    struct mt_scalars s;
+    mt_scalars_none(&s, step);
+    s.x[MT_SCALAR_valid_loss] = val_loss;
+    mt_telemetry_tell(&m->telemetry, &s, false);
     mt_say("step %5lld  validation loss %.4f nats a token\n", (long long)step, val_loss);
 }

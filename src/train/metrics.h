@@ -6,6 +6,7 @@
 
 #include "data/balance.h"
 #include "train/session.h"
+#include "train/telemetry.h"
 
 struct mt_metrics {
     int fd; /* of metrics.jsonl; -1: not this process's to write, or not open */
@@ -16,6 +17,7 @@ struct mt_metrics {
     int64_t first_step;       /* of this process */
     int64_t tokens_since_log;
     double step_s_since_log;
+    struct mt_telemetry telemetry;
     int statm; /* /proc/self/statm; -1: not there */
     /* experts.jsonl, and the room for one of its lines, owned; -1 and NULL: not wanted. */
     int experts_fd;
