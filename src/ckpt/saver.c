@@ -25,6 +25,7 @@ struct mt_saver {
     bool failed; /* or could not begin it */
     bool told;
     double begun, phase_begun;
+    double complete; /* when the first process had given the folder its name */
     struct mt_saver_report report;
 };
 
@@ -136,9 +137,10 @@ void mt_saver_begin(struct mt_saver *s, const struct mt_saver_begin *b)
 
 static mt_status publish(void *arg, mt_err *e)
 {
-    const struct mt_saver *s = arg;
+    struct mt_saver *s = arg;
     mt_err later = {0};
     MT_TRY(mt_publish(&s->what, e));
+    s->complete = now();
     if (mt_ckpt_prune(s->run_dir, &s->keep, &later) != MT_OK) fprintf(stderr, "moetitan: %s\n", later.msg);
     return MT_OK;
 }
@@ -180,7 +182,7 @@ void mt_saver_tell(struct mt_saver *s, int64_t *busy, int64_t *failed)
 static enum mt_saver_event end(struct mt_saver *s, enum mt_saver_event event)
 {
     struct mt_writers_report w = mt_writers_report(s->writers);
-    s->report.seconds = now() - s->begun;
+    s->report.seconds = (event == MT_SAVER_SAVED && s->job.me == 0 ? s->complete : now()) - s->begun;
     s->report.write_s = w.write_s;
     s->report.stalled_s += w.stalled_s;
     s->phase = IDLE;

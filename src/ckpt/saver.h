@@ -50,9 +50,10 @@ void mt_saver_gate(struct mt_saver *s, int rank, int64_t when);
 
 /* Of the last one, as this process saw it. */
 struct mt_saver_report {
-    double seconds, write_s; /* from its begin to its end, and to the end of its own part */
-    double stalled_s;        /* that training waited for it: the most of one rank here */
-    int64_t bytes;           /* of all processes */
+    double seconds,
+        write_s; /* from its begin until it was complete, where this process knows, and to the end of its own part */
+    double stalled_s; /* that training waited for it: the most of one rank here */
+    int64_t bytes;    /* of all processes */
 };
 struct mt_saver_report mt_saver_report(const struct mt_saver *s);
 #endif
