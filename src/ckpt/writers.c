@@ -187,7 +187,7 @@ static void take_in(struct mt_writers *w, char *to, const char *from, int64_t n,
 static int64_t take_part(struct mt_writers *w, const struct mt_part_file *f, char *to, int64_t room)
 {
     const struct mt_part *p = &w->parts->part[w->c.part];
-    enum { PIECE = 64 << 10 };
+    enum { PIECE = 16 << 10 };
     int64_t n = 0;
     if (!w->c.at) XXH3_64bits_reset(w->part);
     while (n < room && w->c.at < p->bytes) {
