@@ -64,6 +64,7 @@ struct mt_writers {
     bool reading, copying; /* a writer has the cursor; and is in the arena */
     int64_t *left;         /* by file: chunks that are not written yet, and one for what has not been read */
     int files_left;
+    bool finishing; /* a writer does what comes after the last file */
     int64_t read_bytes;
     _Atomic int64_t progress; /* parts that have been read; INT64_MAX: the gate is open */
     double write_s, *stalled; /* seconds; by file */
@@ -262,41 +263,56 @@ static bool read_chunk(struct mt_writers *w, char *buffer, struct chunk *x)
     return true;
 }
 
-/* All of a file is written: it and its sums go to the disk. Without the lock. */
+/* All of a file is written: it and then its sums go to the disk. Without the lock. The sums get their name when they are whole: whoever
+ * sees them may rely on both. */
 static mt_status finish_file(const struct mt_part_file *f, int fd, const char *path, const char *sums_path,
-                             mt_err *e)
+                             const struct mt_turn *turn, mt_err *e)
 {
+    char whole[PATH + 8];
     uint64_t sum;
+    snprintf(whole, sizeof whole, "%s.tmp", sums_path);
     MT_TRY(mt_direct_finish(fd, path, f->bytes, e));
-    return mt_write_file(sums_path, f->sums, f->sums_bytes, &sum, e);
+    if (mt_turn_is_over(turn)) return MT_OK; /* the sums may be another save's by now */
+    MT_TRY(mt_write_file(whole, f->sums, f->sums_bytes, &sum, e));
+    MT_REQUIRE(!rename(whole, sums_path), e, MT_IO, "cannot rename '%s': %s", whole, strerror(errno));
+    return MT_OK;
 }
 
-/* The names of the last file, and of all others, too. With the lock. */
+bool mt_turn_is_over(const struct mt_turn *t)
+{
+    pthread_mutex_lock(&t->w->lock);
+    bool over = gone(t->w, t->turn);
+    pthread_mutex_unlock(&t->w->lock);
+    return over;
+}
+
+/* The names of all files, too. With the lock. */
 static void finish_all(struct mt_writers *w)
 {
     char folder[FOLDER];
-    int64_t turn = w->turn;
+    const struct mt_turn turn = {w, w->turn};
     mt_err e = {0};
+    w->finishing = true;
+    w->write_s = between(w->begun, now());
     memcpy(folder, w->folder, sizeof folder);
     pthread_mutex_unlock(&w->lock);
-    mt_status st = mt_sync_folder(folder, &e);
+    mt_status st = w->parts->n_files ? mt_sync_folder(folder, &e) : MT_OK;
+    if (st == MT_OK && w->o.finish) st = w->o.finish(w->o.arg, &turn, &e);
     pthread_mutex_lock(&w->lock);
-    if (gone(w, turn)) return;
-    w->write_s = between(w->begun, now());
-    end(w, st == MT_OK ? MT_WRITTEN_DONE : MT_WRITTEN_FAILED, &e);
+    if (!gone(w, turn.turn)) end(w, st == MT_OK ? MT_WRITTEN_DONE : MT_WRITTEN_FAILED, &e);
 }
 
 static void finish(struct mt_writers *w, const struct chunk *x, const char *path)
 {
     char sums[PATH];
-    int64_t turn = w->turn;
+    const struct mt_turn turn = {w, w->turn};
     mt_err e = {0};
     file_path(w, x->file, "json", sums);
     pthread_mutex_unlock(&w->lock);
-    mt_status st = finish_file(&w->parts->file[x->file], x->to->fd, path, sums, &e);
+    mt_status st = finish_file(&w->parts->file[x->file], x->to->fd, path, sums, &turn, &e);
     pthread_mutex_lock(&w->lock);
     int error = drop(w, x->to);
-    if (gone(w, turn)) return;
+    if (gone(w, turn.turn)) return;
     if (st == MT_OK && error)
         st = mt_err_set(&e, MT_IO, "cannot bring '%s' to the disk: %s", path, strerror(error));
     if (st != MT_OK)
@@ -326,6 +342,10 @@ static void write_chunk(struct mt_writers *w, const char *buffer, const struct c
 static bool has_chunk(const struct mt_writers *w)
 {
     return w->state == MT_WRITTEN_BUSY && !w->fn && !w->reading && w->c.file < w->parts->n_files;
+}
+static bool has_end(const struct mt_writers *w)
+{
+    return w->state == MT_WRITTEN_BUSY && !w->fn && !w->files_left && !w->finishing;
 }
 static bool has_call(const struct mt_writers *w)
 {
@@ -357,11 +377,13 @@ static bool enough_at_work(const struct mt_writers *w)
 static bool work(struct mt_writers *w, struct writer *x)
 {
     struct chunk chunk;
-    if ((!has_chunk(w) && !has_call(w)) || enough_at_work(w)) return false;
+    if ((!has_chunk(w) && !has_call(w) && !has_end(w)) || enough_at_work(w)) return false;
     x->busy = true;
     x->turn = w->turn;
     if (has_call(w))
         call(w);
+    else if (has_end(w))
+        finish_all(w);
     else if (read_chunk(w, x->buffer, &chunk))
         write_chunk(w, x->buffer, &chunk);
     x->busy = false;
@@ -399,7 +421,7 @@ static mt_status start(struct mt_writers *w, mt_err *e)
     w->state = MT_WRITTEN_BUSY;
     w->err = (mt_err){0};
     w->fn = NULL;
-    w->called = w->reading = false;
+    w->called = w->reading = w->finishing = false;
     w->c = (struct cursor){0};
     pthread_cond_broadcast(&w->change);
     return MT_OK;
@@ -420,7 +442,6 @@ static mt_status begin(struct mt_writers *w, const char *folder, mt_err *e)
         w->stalled[i] = 0;
     }
     atomic_store(&w->progress, 0);
-    if (!w->files_left) end(w, MT_WRITTEN_DONE, NULL);
     return MT_OK;
 }
 mt_status mt_writers_begin(struct mt_writers *w, const char *folder, mt_err *e)
