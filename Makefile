@@ -58,7 +58,7 @@ machine = $(if $(tool_$1),$1,$(host_machine))
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wundef -Wpointer-arith \
         -Wwrite-strings -Wformat=2 -Wdouble-promotion -Wimplicit-fallthrough -Wconversion -Wno-sign-conversion
 BASE := -std=c11 -D_GNU_SOURCE -ffp-contract=off -fno-common -pthread $(WARN) $(if $(filter 1,$(WERROR)),-Werror)
-LIBS := -Wl,--as-needed -lyaml -lcjson -lm -lpthread -ldl
+LIBS := -Wl,--as-needed -lyaml -lcjson -lpcre2-8 -lutf8proc -lzstd -lm -lpthread -ldl
 # The baseline is x86-64-v2; what needs more is in a file named for it, entered only after a look at the processor.
 march_x86_64 := -march=x86-64-v2 -mtune=generic
 
@@ -147,7 +147,7 @@ $(BUILD)/aarch64/base/features.h: | $(BUILD)/aarch64-sysroot/.done
 
 # ---- what people call ----------------------------------------------------------------------------------------
 .PHONY: FORCE help info quickstart check check-build check-slow check-slurm check-aarch64 static headers layers rules \
-        format format-check fuzz bench-ckpt bench-gemm bench-muon bench-offload bench-plan install clean
+        format format-check fuzz bench-ckpt bench-gemm bench-muon bench-offload bench-plan bench-tokenizer install clean
 release: ## the program, build/release/moetitan (the default)
 debug: ## the same in build/debug, for a debugger
 asan: ## the same under AddressSanitizer and UndefinedBehaviorSanitizer
@@ -228,6 +228,8 @@ bench-offload: $(BUILD)/bench/bench_offload ## a step with activations and optim
 bench-plan: $(BUILD)/bench/bench_plan $(BUILD)/release/moetitan ## calibrate this machine, then step times predicted against measured
 	@$(BUILD)/release/moetitan doctor --calibrate $(BUILD)/bench/here.yaml | tail -n 5
 	@$< $(BUILD)/bench/here.yaml
+bench-tokenizer: $(BUILD)/release/moetitan ## text into tokens against tiktoken, with published vocabularies (fetched)
+	@tests/bench/bench_tokenizer.sh $< $(BUILD)/oracle-tokenizers
 bench-ckpt: $(BUILD)/release/moetitan ## what saves add to steps, how long they take; PYTHON=... with torch: beside torch.distributed.checkpoint
 	@tests/bench/bench_ckpt.sh $< $(BUILD)/bench/ckpt $(PYTHON)
 $(BUILD)/bench/bench_gemm: bench_libs := -ldnnl

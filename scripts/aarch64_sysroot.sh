@@ -3,7 +3,8 @@
 # They are fetched with lists of apt's own format in FOLDER, so the machine's architectures and packages stay as they are.
 set -euo pipefail
 folder=${1:?usage: scripts/aarch64_sysroot.sh FOLDER}
-packages=(libyaml-dev libyaml-0-2 libcjson-dev libcjson1 libxxhash-dev)
+packages=(libyaml-dev libyaml-0-2 libcjson-dev libcjson1 libxxhash-dev libpcre2-dev libpcre2-8-0 libutf8proc-dev
+    libutf8proc2 libzstd-dev libzstd1)
 
 mkdir -p "$folder/apt/lists/partial" "$folder/apt/cache/archives/partial" "$folder/debs"
 folder=$(cd "$folder" && pwd)

@@ -3,12 +3,12 @@
 #include <pthread.h>
 #include <unistd.h>
 
-enum { MOST = 16 };
+enum { LEAST = 8, MOST = 16 };
 
 int mt_parallel_threads(void)
 {
     long n = sysconf(_SC_NPROCESSORS_ONLN);
-    return n < 1 ? 1 : n > MOST ? MOST : (int)n;
+    return n < LEAST ? LEAST : n > MOST ? MOST : (int)n;
 }
 
 void mt_parallel(int n, void *(*work)(void *arg), void *arg)

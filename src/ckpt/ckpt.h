@@ -1,9 +1,10 @@
 /* ckpt.h: checkpoints of a run.
  *
  * RUN/ckpt/step-00000500/
- *   rank-00000.safetensors   f32: parameters by canonical name, "optim.m.NAME", "optim.v.NAME", router biases
- *   rank-00000.json          {"tensors": {NAME: xxh3 of its bytes, 16 hex digits}}
+ *   rank-00000.safetensors   f32 rows of parameters by canonical name, "optim.m.NAME", "optim.v.NAME", router biases
+ *   rank-00000.json          which rows of which tensors, with checksums; a pair for each rank that has something to write
  *   config.yaml              the resolved configuration
+ *   metrics.jsonl            the run's metrics up to this step
  *   manifest.json            step, tokens, world, and name, size and xxh3 of every file above; written last
  *
  * Everything is fsynced, then the folder, then the manifest, then its rename: a folder without a manifest is not

@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -114,29 +113,6 @@ mt_status mt_hash_file(const char *path, int64_t *bytes, uint64_t *xxh3, mt_err 
     *xxh3 = XXH3_64bits_digest(&hash);
     if (fd >= 0) close(fd);
     return st;
-}
-
-mt_status mt_in_open(struct mt_in *f, const char *path, mt_err *e)
-{
-    struct stat st;
-    *f = (struct mt_in){0};
-    int fd;
-    MT_TRY(open_read(path, &fd, e));
-    bool ok = !fstat(fd, &st) && S_ISREG(st.st_mode);
-    void *p = ok && st.st_size ? mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0) : NULL;
-    int error = errno;
-    close(fd);
-    MT_REQUIRE(ok, e, MT_CKPT, "'%s' is not a file", path);
-    MT_REQUIRE(p != MAP_FAILED, e, MT_IO, "cannot map '%s': %s", path, strerror(error));
-    f->data = p;
-    f->bytes = st.st_size;
-    return MT_OK;
-}
-
-void mt_in_close(struct mt_in *f)
-{
-    if (f->data) munmap((void *)(uintptr_t)f->data, (size_t)f->bytes);
-    *f = (struct mt_in){0};
 }
 
 /* ---- folders ---- */

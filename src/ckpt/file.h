@@ -1,4 +1,4 @@
-/* file.h: whole files, safely: written with fsync, read through mmap, folders listed and removed. */
+/* file.h: whole files, safely: written with fsync, folders listed and removed. */
 #ifndef MT_CKPT_FILE_H
 #define MT_CKPT_FILE_H
 #include <stddef.h>
@@ -13,15 +13,7 @@ MT_MUST_USE mt_status mt_write_file(const char *path, const void *p, int64_t byt
 /* The first `bytes` bytes of a file, to a new one in the place of any other, on the disk. */
 MT_MUST_USE mt_status mt_copy_file(const char *to, const char *from, int64_t bytes, mt_err *e);
 
-struct mt_in {
-    const unsigned char *data; /* NULL if the file is empty */
-    int64_t bytes;
-};
-/* CKPT: there is no such file, or it is something else. IO: the system did not let it be read. */
-MT_MUST_USE mt_status mt_in_open(struct mt_in *f, const char *path, mt_err *e);
-void mt_in_close(struct mt_in *f);
-/* Size and checksum by reading, which reports what a failing disk cannot give; a map would end the
- * process. */
+/* Size and checksum. CKPT: there is no such file. IO: the system did not let it be read. */
 MT_MUST_USE mt_status mt_hash_file(const char *path, int64_t *bytes, uint64_t *xxh3, mt_err *e);
 
 /* mkdir -p; what it made is on the disk when it returns. */

@@ -81,7 +81,8 @@ static mt_status show_tensors(const struct mt_source *s, mt_err *e)
         if (strncmp(l.x[i].name, "optim.", 6)) numbers += l.x[i].n * mt_stored_row_bytes(&l.x[i]) / 4;
     }
     free(l.x);
-    printf("%s\n  step     %" PRId64 "\n  tokens   %" PRId64 "\n  format   version %d, written by %d rank%s\n  tensors  %" PRId64
+    printf("%s\n  step     %" PRId64 "\n  tokens   %" PRId64
+           "\n  format   version %d, written by %d rank%s\n  tensors  %" PRId64
            ", of them parameters and router biases: %" PRId64 " numbers\n",
            s->path, s->manifest.meta.step, s->manifest.meta.tokens, s->manifest.version, s->manifest.world,
            s->manifest.world > 1 ? "s" : "", tensors, numbers);
@@ -115,12 +116,13 @@ static mt_status reshard(const struct request *q, mt_err *e)
 {
     struct mt_bar bar;
     MT_REQUIRE(q->number, e, MT_CONFIG, "ckpt reshard: say for how many ranks: --ranks N");
-    MT_REQUIRE(q->number <= MT_RESHARD_MOST, e, MT_CONFIG, "ckpt reshard: --ranks %" PRId64 " is more than %d",
-               q->number, MT_RESHARD_MOST);
+    MT_REQUIRE(q->number <= MT_RESHARD_MOST, e, MT_CONFIG,
+               "ckpt reshard: --ranks %" PRId64 " is more than %d", q->number, MT_RESHARD_MOST);
     mt_bar_open(&bar, "reshard");
     mt_status st = mt_ckpt_reshard(q->arg[0], q->arg[1], (int)q->number, &bar.work, e);
     mt_bar_close(&bar);
-    if (st == MT_OK) printf("%s: files of %" PRId64 " rank%s\n", q->arg[1], q->number, q->number > 1 ? "s" : "");
+    if (st == MT_OK)
+        printf("%s: files of %" PRId64 " rank%s\n", q->arg[1], q->number, q->number > 1 ? "s" : "");
     return st;
 }
 
@@ -180,12 +182,8 @@ mt_status mt_cmd_ckpt(int argc, char **argv, mt_err *e)
         mt_status (*run)(const struct request *, mt_err *);
         int args;
         char option; /* the one it takes */
-    } verb[] = {{"ls", list, 1, 'v'},
-                {"show", show, 1, 0},
-                {"verify", verify, 1, 0},
-                {"diff", diff, 2, 0},
-                {"reshard", reshard, 2, 'r'},
-                {"prune", prune, 1, 'k'}};
+    } verb[] = {{"ls", list, 1, 'v'}, {"show", show, 1, 0},         {"verify", verify, 1, 0},
+                {"diff", diff, 2, 0}, {"reshard", reshard, 2, 'r'}, {"prune", prune, 1, 'k'}};
     static const struct option option[] = {
         {"verify", 0, NULL, 'v'}, {"keep", 1, NULL, 'k'}, {"ranks", 1, NULL, 'r'}, {NULL, 0, NULL, 0}};
     struct request q = {0};

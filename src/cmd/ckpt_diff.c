@@ -74,8 +74,8 @@ static mt_status compare(struct side *a, struct side *b, bool *differ, mt_err *e
     struct difference d = {0};
     *differ = x->rows != y->rows || x->cols != y->cols;
     if (*differ) {
-        printf("  %-44s [%" PRId64 ", %" PRId64 "] and [%" PRId64 ", %" PRId64 "]\n", x->name, x->rows, x->cols,
-               y->rows, y->cols);
+        printf("  %-44s [%" PRId64 ", %" PRId64 "] and [%" PRId64 ", %" PRId64 "]\n", x->name, x->rows,
+               x->cols, y->rows, y->cols);
         return MT_OK;
     }
     mt_scan_seek(&a->scan, a->at, 0);

@@ -15,13 +15,16 @@
 
 static const char usage[] =
     "usage:\n"
-    "  moetitan data pack INPUT... -o PREFIX [--document file|line|blank] [--jsonl KEY] [--eod ID] "
-    "[--bytes]\n"
-    "                     [--pack-length T]\n"
-    "      writes PREFIX.idx and PREFIX.bin from text files or JSON lines (*.jsonl, key \"text\"), a token a "
-    "byte;\n"
-    "      a document is a file, a line or a paragraph; ID is put behind each; with T also writes "
-    "PREFIX.pack\n"
+    "  moetitan data pack INPUT... -o PREFIX [--document file|line|blank] [--jsonl KEY]\n"
+    "                     [--tokenizer tokenizer.json [--specials parse|text] | --bytes] [--eod ID|TOKEN]\n"
+    "                     [--threads N] [--pack-length T]\n"
+    "      writes PREFIX.idx and PREFIX.bin from text files or JSON lines (*.jsonl, key \"text\"; either "
+    "also as *.zst),\n"
+    "      a token a byte, or by a byte-level BPE tokenizer of the Hugging Face hub, with N threads (all "
+    "cores);\n"
+    "      a document is a file, a line or a paragraph; ID or TOKEN is put behind each; with T also writes "
+    "PREFIX.pack;\n"
+    "      text that spells a special token is that token (parse), or text like any other (text)\n"
     "  moetitan data pack PREFIX.idx --pack-length T\n"
     "      writes PREFIX.pack: the documents of token files packed into samples of T tokens\n"
     "  moetitan data info PREFIX\n"
@@ -30,8 +33,8 @@ static const char usage[] =
     "      reads every token; with V each id must be below it\n";
 
 typedef struct arguments {
-    const char *verb, *prefix, *jsonl_key, *document;
-    int64_t eod, pack_length, vocab; /* -1: not given */
+    const char *verb, *prefix, *jsonl_key, *document, *tokenizer, *specials, *eod;
+    int64_t pack_length, vocab, threads; /* -1: not given */
     bool bytes;
     int n_inputs;
     char **inputs; /* in argv, moved to its front */
@@ -56,8 +59,14 @@ static mt_status parse_option(arguments *a, const char *option, const char *valu
         a->jsonl_key = value;
     else if (!strcmp(option, "--document"))
         a->document = value;
+    else if (!strcmp(option, "--tokenizer"))
+        a->tokenizer = value;
+    else if (!strcmp(option, "--specials"))
+        a->specials = value;
     else if (!strcmp(option, "--eod"))
-        return parse_number(&a->eod, option, value, 0, e);
+        a->eod = value;
+    else if (!strcmp(option, "--threads"))
+        return parse_number(&a->threads, option, value, 1, e);
     else if (!strcmp(option, "--pack-length"))
         return parse_number(&a->pack_length, option, value, 1, e);
     else if (!strcmp(option, "--vocab"))
@@ -69,7 +78,7 @@ static mt_status parse_option(arguments *a, const char *option, const char *valu
 
 static mt_status parse_arguments(arguments *a, int argc, char **argv, mt_err *e)
 {
-    *a = (arguments){.eod = -1, .pack_length = -1, .vocab = -1, .inputs = argv};
+    *a = (arguments){.pack_length = -1, .vocab = -1, .threads = -1, .inputs = argv};
     MT_REQUIRE(argc >= 2, e, MT_CONFIG, "data: expected pack, info or check" SEE);
     a->verb = argv[1];
     for (int i = 2; i < argc; i++) {
@@ -88,7 +97,8 @@ static mt_status parse_arguments(arguments *a, int argc, char **argv, mt_err *e)
 
 static mt_status refuse_options(const arguments *a, bool only_vocab, mt_err *e)
 {
-    bool others = a->prefix || a->jsonl_key || a->document || a->bytes || a->eod >= 0 || a->pack_length >= 0;
+    bool others = a->prefix || a->jsonl_key || a->document || a->tokenizer || a->specials || a->bytes ||
+                  a->eod || a->threads >= 0 || a->pack_length >= 0;
     MT_REQUIRE(!others && (only_vocab || a->vocab < 0) && a->n_inputs == 1, e, MT_CONFIG,
                "data %s: expected one PREFIX%s" SEE, a->verb, only_vocab ? " and at most --vocab V" : "");
     return MT_OK;
@@ -131,25 +141,66 @@ static mt_status parse_unit(mt_document_unit *unit, const char *name, mt_err *e)
     MT_FAIL(e, MT_CONFIG, "data pack: --document %s: expected file, line or blank", name);
 }
 
-static mt_status run_pack(const arguments *a, mt_err *e)
+/* --eod: an id, or a token of the tokenizer. */
+static mt_status parse_eod(const arguments *a, const mt_tokenizer *t, int64_t *id, mt_err *e)
 {
-    MT_REQUIRE(a->n_inputs && a->vocab < 0, e, MT_CONFIG, "data pack: expected INPUT... -o PREFIX" SEE);
-    size_t n = strlen(a->inputs[0]);
-    bool text_options = a->prefix || a->jsonl_key || a->document || a->bytes || a->eod >= 0;
-    if (a->n_inputs == 1 && !text_options && a->pack_length > 0 && n > 4 &&
-        !strcmp(a->inputs[0] + n - 4, ".idx"))
-        return pack_bins(a->inputs[0], a->pack_length, e);
-    MT_REQUIRE(a->prefix && *a->prefix, e, MT_CONFIG, "data pack: -o PREFIX names the files to write" SEE);
+    *id = a->eod && t ? mt_tokenizer_id(t, a->eod) : -1;
+    if (!a->eod || *id >= 0) return MT_OK;
+    MT_REQUIRE(!t || strspn(a->eod, "0123456789") == strlen(a->eod), e, MT_CONFIG,
+               "data pack: --eod %s: %s has no such token, and it is no number", a->eod, a->tokenizer);
+    return parse_number(id, "--eod", a->eod, 0, e);
+}
+
+static mt_status pack_text(const arguments *a, const mt_tokenizer *tokenizer, mt_text_counts *counts,
+                           mt_err *e)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
     mt_text_options o = {.inputs = (const char *const *)a->inputs,
                          .n_inputs = a->n_inputs,
                          .prefix = a->prefix,
                          .jsonl_key = a->jsonl_key,
-                         .eod = a->eod};
-    mt_text_counts counts;
+                         .tokenizer = tokenizer,
+                         .specials_are_text = a->specials && !strcmp(a->specials, "text"),
+                         .threads = (int)(a->threads > 0           ? a->threads
+                                          : tokenizer && cores > 0 ? cores
+                                                                   : 1),
+                         .progress = isatty(2)};
+    MT_TRY(parse_eod(a, tokenizer, &o.eod, e));
     MT_TRY(parse_unit(&o.unit, a->document, e));
-    MT_TRY(mt_text_pack(&o, &counts, e));
+    return mt_text_pack(&o, counts, e);
+}
+
+static mt_status check_pack(const arguments *a, mt_err *e)
+{
+    MT_REQUIRE(a->prefix && *a->prefix, e, MT_CONFIG, "data pack: -o PREFIX names the files to write" SEE);
+    MT_REQUIRE(!a->bytes || !a->tokenizer, e, MT_CONFIG, "data pack: --bytes or --tokenizer, not both");
+    MT_REQUIRE(!a->specials || a->tokenizer, e, MT_CONFIG, "data pack: --specials is for --tokenizer");
+    MT_REQUIRE(!a->specials || !strcmp(a->specials, "parse") || !strcmp(a->specials, "text"), e, MT_CONFIG,
+               "data pack: --specials %s: expected parse or text", a->specials);
+    MT_REQUIRE(a->threads <= 1024, e, MT_CONFIG, "data pack: --threads %" PRId64 ": more than 1024",
+               a->threads);
+    return MT_OK;
+}
+
+static mt_status run_pack(const arguments *a, mt_err *e)
+{
+    MT_REQUIRE(a->n_inputs && a->vocab < 0, e, MT_CONFIG, "data pack: expected INPUT... -o PREFIX" SEE);
+    size_t n = strlen(a->inputs[0]);
+    bool text_options = a->prefix || a->jsonl_key || a->document || a->tokenizer || a->bytes || a->eod ||
+                        a->threads > 0;
+    if (a->n_inputs == 1 && !text_options && a->pack_length > 0 && n > 4 &&
+        !strcmp(a->inputs[0] + n - 4, ".idx"))
+        return pack_bins(a->inputs[0], a->pack_length, e);
+    MT_TRY(check_pack(a, e));
+    mt_text_counts counts;
+    mt_tokenizer *tokenizer = NULL;
+    if (a->tokenizer) MT_TRY(mt_tokenizer_open(&tokenizer, a->tokenizer, e));
+    mt_status st = pack_text(a, tokenizer, &counts, e);
+    mt_tokenizer_close(tokenizer);
+    MT_TRY(st);
     printf("%s: %" PRId64 " tokens in %" PRId64 " documents, vocabulary %" PRId64, a->prefix, counts.tokens,
            counts.documents, counts.vocab);
+    if (tokenizer) printf(", %.2f bytes a token", (double)counts.bytes / (double)counts.tokens);
     if (counts.empty) printf(", %" PRId64 " empty documents left out", counts.empty);
     printf("\n");
     return a->pack_length > 0 ? pack_bins(a->prefix, a->pack_length, e) : MT_OK;

@@ -16,7 +16,8 @@ static double now(void)
 void mt_bar_text(char out[96], const char *what, int64_t done, int64_t total, double seconds)
 {
     char cells[CELLS + 1], rest[16] = "--:--";
-    double part = total > 0 ? (double)done / (double)total : 0, rate = seconds > 0 ? (double)done / seconds : 0;
+    double part = total > 0 ? (double)done / (double)total : 0,
+           rate = seconds > 0 ? (double)done / seconds : 0;
     if (part > 1) part = 1;
     for (int i = 0; i < CELLS; i++) cells[i] = i < (int)(part * CELLS) ? '#' : '.';
     cells[CELLS] = 0;

@@ -16,7 +16,7 @@ static uint64_t hash_text(uint64_t h, const char *s)
 uint64_t mt_config_hash(const mt_config *c)
 {
     uint64_t h = UINT64_C(0xcbf29ce484222325);
-    char value[MT_VALUE_TEXT];
+    char value[MT_GROUP_TEXT];
     for (int i = 0; i < MT_OPTION_COUNT; i++) {
         const mt_option *o = &mt_options[i];
         if (!o->same) continue;
@@ -30,7 +30,7 @@ uint64_t mt_config_hash(const mt_config *c)
 
 void mt_config_print_same(const mt_config *c, FILE *out)
 {
-    char value[MT_VALUE_TEXT];
+    char value[MT_GROUP_TEXT];
     for (int i = 0; i < MT_OPTION_COUNT; i++) {
         const mt_option *o = &mt_options[i];
         if (!o->same) continue;

@@ -16,7 +16,7 @@
 enum {
     MT_CONFIG_STR = 256,   /* bytes of a string, with its end */
     MT_CONFIG_PATH = 1024, /* bytes of a path, with its end */
-    MT_CONFIG_GROUPS = 32, /* entries of a list: optim.groups, shard.groups */
+    MT_CONFIG_GROUPS = 32, /* entries of a list: optim.groups, shard.groups, data.blend */
     MT_CONFIG_FILES = 16,  /* files one configuration is made of */
 };
 
@@ -46,6 +46,12 @@ typedef struct mt_shard_group {
 #include "config/group.def"
 } mt_shard_group;
 
+/* One entry of data.blend. */
+typedef struct mt_data_part {
+#define MT_DATA_PART(key, field, type, def, limit, resume, doc) MT_MEMBER_##type(field, limit)
+#include "config/group.def"
+} mt_data_part;
+
 /* The place of an option in the table: MT_OPTION_model_dim and so on. */
 typedef enum mt_option_id {
 #define MT_OPTION(key, field, type, def, limit, scope, resume, doc) MT_OPTION_##field,
@@ -59,7 +65,7 @@ typedef struct mt_origin {
     int line, col; /* of the value, from 1 */
 } mt_origin;
 
-/* About 40 KiB, no pointers, copied by assignment. MT_FROM_OTHER is an option left at 0 whose value was taken
+/* About 75 KiB, no pointers, copied by assignment. MT_FROM_OTHER is an option left at 0 whose value was taken
  * from another option: its resolved value is stored, so users of a configuration never see that 0. */
 typedef struct mt_config {
 #define MT_OPTION(key, field, type, def, limit, scope, resume, doc) MT_MEMBER_##type(field, limit)

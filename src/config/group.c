@@ -21,6 +21,8 @@ const struct mt_group_list mt_list_optim_group = {
     .defaults = optim_defaults,
     .n = sizeof optim_defaults / sizeof optim_defaults[0],
     .example = "{match: \"*norm*\", optimizer: adamw}",
+    .first = "match",
+    .first_is = "a pattern for parameters' names",
     .needs = "optimizer",
     .choices = "adamw, muon or none",
 };
@@ -31,6 +33,18 @@ const struct mt_group_list mt_list_shard_group = {
     .count = offsetof(mt_config, shard_groups_count),
     .empty = true,
     .example = "{match: \"layers.*.attn.q.weight\", placement: owned}",
+    .first = "match",
+    .first_is = "a pattern for parameters' names",
+};
+const struct mt_group_list mt_list_data_part = {
+    .field = mt_data_part_fields,
+    .fields = MT_DATA_PART_COUNT,
+    .size = sizeof(mt_data_part),
+    .count = offsetof(mt_config, data_blend_count),
+    .empty = true,
+    .example = "{path: data/web, weight: 0.7}",
+    .first = "path",
+    .first_is = "a token file",
 };
 
 static void *entry_of(mt_config *c, const mt_option *o, int64_t i)
@@ -142,9 +156,9 @@ static mt_status set_entry(const mt_option *o, void *entry, const mt_node *n, co
         MT_TRY(set_field(o, entry, f, name, e));
         needed |= l->needs && !strcmp(f->key, l->needs);
     }
-    if (!*((const char *)entry + field_find(o, "match")->offset))
-        return mt_tree_fail(e, name, n->line, n->col,
-                            "%s: the entry needs match: a pattern for parameters' names", o->key);
+    if (!*((const char *)entry + field_find(o, l->first)->offset))
+        return mt_tree_fail(e, name, n->line, n->col, "%s: the entry needs %s: %s", o->key, l->first,
+                            l->first_is);
     if (!needed)
         return mt_tree_fail(e, name, n->line, n->col, "%s: the entry needs %s: %s", o->key, l->needs,
                             l->choices);
@@ -188,7 +202,7 @@ char *mt_group_yaml(const mt_option *o, const void *entry, char out[static MT_GR
     for (int i = 0; i < o->list->fields && at < MT_GROUP_TEXT; i++)
         at += (size_t)snprintf(out + at, MT_GROUP_TEXT - at, "%s%s: %s", i ? ", " : "{",
                                o->list->field[i].key, mt_value_yaml(&o->list->field[i], entry, value));
-    MT_ASSERT(at + 1 < MT_GROUP_TEXT); /* a match has at most MT_CONFIG_STR bytes, twice that with escapes */
+    MT_ASSERT(at + 1 < MT_GROUP_TEXT); /* a path has at most MT_CONFIG_PATH bytes, twice that with escapes */
     memcpy(out + at, "}", 2);
     return out;
 }

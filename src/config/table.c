@@ -55,6 +55,12 @@ const mt_option mt_shard_group_fields[MT_SHARD_GROUP_COUNT] = {
 #include "config/group.def"
 };
 
+const mt_option mt_data_part_fields[MT_DATA_PART_COUNT] = {
+#define MT_DATA_PART(key, field, type, def, limit, resume, doc) \
+    ROW(mt_data_part, key, field, type, def, limit, SAME, resume, doc)
+#include "config/group.def"
+};
+
 bool mt_choices_bits(const char *list, const char *const *set, uint32_t *bits)
 {
     static const char between[] = ", ";

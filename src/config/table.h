@@ -15,9 +15,16 @@ enum {
     MT_SHARD_GROUP_COUNT
 };
 
+enum {
+#define MT_DATA_PART(key, field, type, def, limit, resume, doc) MT_DATA_PART_##field,
+#include "config/group.def"
+    MT_DATA_PART_COUNT
+};
+
 extern const mt_option mt_options[MT_OPTION_COUNT]; /* by mt_option_id; offsets into mt_config */
 extern const mt_option mt_optim_group_fields[MT_OPTIM_GROUP_COUNT]; /* offsets into mt_optim_group */
 extern const mt_option mt_shard_group_fields[MT_SHARD_GROUP_COUNT]; /* offsets into mt_shard_group */
+extern const mt_option mt_data_part_fields[MT_DATA_PART_COUNT];     /* offsets into mt_data_part */
 
 /* The option of that key; MT_OPTION_COUNT: there is none. */
 mt_option_id mt_option_find(const char *key);

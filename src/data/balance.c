@@ -40,13 +40,13 @@ void mt_balance_close(mt_balance *b)
     *b = (mt_balance){0};
 }
 
-void mt_balance_read(mt_balance *b, const mt_split *split, const mt_sample_rules *rules, uint64_t seed,
-                     mt_balance_price price, int64_t step)
+void mt_balance_read(mt_balance *b, mt_corpus *corpus, mt_balance_price price, int64_t step)
 {
     for (int64_t i = 0; i < b->n; i++) {
-        int64_t unit = mt_split_shuffled(split, seed, step * b->n + i);
-        b->cost[i] = price.token * (double)rules->seq_len +
-                     price.pair * (double)mt_sample_pairs(split, rules, unit);
+        int64_t unit;
+        const mt_split *split = mt_corpus_train(corpus, step * b->n + i, &unit);
+        b->cost[i] = price.token * (double)corpus->rules.seq_len +
+                     price.pair * (double)mt_sample_pairs(split, &corpus->rules, unit);
     }
 }
 

@@ -21,7 +21,7 @@
 #ifndef MT_DATA_BALANCE_H
 #define MT_DATA_BALANCE_H
 #include "base/status.h"
-#include "data/sample.h"
+#include "data/corpus.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -65,10 +65,9 @@ mt_balance_price mt_balance_price_of(double parameters, int64_t layers, int64_t 
 MT_MUST_USE mt_status mt_balance_open(mt_balance *b, const mt_balance_layout *at, mt_err *e);
 void mt_balance_close(mt_balance *b);
 
-/* b->cost = costs of the sequences of optimizer step `step` (from 0) of a run over `split`. Reads lengths of
+/* b->cost = costs of the sequences of optimizer step `step` (from 0) of a run over `corpus`. Reads lengths of
  * documents, no token: a document that only data.eod ends goes on. */
-void mt_balance_read(mt_balance *b, const mt_split *split, const mt_sample_rules *rules, uint64_t seed,
-                     mt_balance_price price, int64_t step);
+void mt_balance_read(mt_balance *b, mt_corpus *corpus, mt_balance_price price, int64_t step);
 /* b->place from b->cost: balanced, or in the order of the data. */
 mt_imbalance mt_balance_place(mt_balance *b);
 mt_imbalance mt_balance_keep(mt_balance *b);

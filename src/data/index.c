@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int64_t load_i64(const uint8_t *at, int64_t i)
 {
@@ -121,8 +122,45 @@ static mt_status parse_documents(const mt_index *x, mt_err *e)
     return MT_OK;
 }
 
+/* ---- .bin files of llm.c ---- */
+enum { LLMC_HEADER_BYTES = 1024, LLMC_U16 = 20240520, LLMC_U32 = 20240801 };
+
+bool mt_index_is_llmc(const mt_mapped *bin)
+{
+    if (bin->bytes < 4) return false;
+    int32_t magic = load_i32(bin->at, 0);
+    return magic == LLMC_U16 || magic == LLMC_U32;
+}
+
+mt_status mt_index_parse_llmc(mt_index *x, mt_err *e)
+{
+    static const int64_t offsets[] = {0}, documents[] = {0, 1};
+    const mt_mapped *bin = &x->bin_file;
+    MT_REQUIRE(bin->bytes >= LLMC_HEADER_BYTES, e, MT_DATA,
+               "%s: %" PRId64 " bytes, too short for the header of an llm.c file, %d", x->bin_path,
+               bin->bytes, LLMC_HEADER_BYTES);
+    bool wide = load_i32(bin->at, 0) == LLMC_U32;
+    int32_t version = load_i32(bin->at, 1);
+    int64_t n = load_i32(bin->at, 2), width = wide ? 4 : 2;
+    MT_REQUIRE(version == (wide ? 7 : 1), e, MT_DATA, "%s: byte 4: version %d of llm.c's format, expected %d",
+               x->bin_path, version, wide ? 7 : 1);
+    MT_REQUIRE(n > 0 && bin->bytes == LLMC_HEADER_BYTES + n * width, e, MT_DATA,
+               "%s: byte 8: %" PRId64 " tokens of %" PRId64 " bytes need a file of %" PRId64
+               " bytes, this one has %" PRId64 ": truncated or damaged",
+               x->bin_path, n, width, LLMC_HEADER_BYTES + n * width, bin->bytes);
+    x->type = wide ? MT_TOKEN_I32 : MT_TOKEN_U16;
+    x->width = width;
+    x->n_sequences = x->n_documents = 1;
+    x->n_tokens = n;
+    x->offsets = (const uint8_t *)offsets;
+    x->documents = (const uint8_t *)documents;
+    x->tokens = bin->at + LLMC_HEADER_BYTES;
+    return MT_OK;
+}
+
 mt_status mt_index_parse(mt_index *x, mt_err *e)
 {
+    x->tokens = x->bin_file.at;
     MT_TRY(parse_header(x, e));
     MT_TRY(parse_sequences(x, e));
     return parse_documents(x, e);
@@ -130,8 +168,12 @@ mt_status mt_index_parse(mt_index *x, mt_err *e)
 
 static mt_status open_files(mt_index *x, mt_err *e)
 {
+    if (access(x->idx_path, F_OK) && !access(x->bin_path, F_OK)) {
+        MT_TRY(mt_mapped_open(&x->bin_file, x->bin_path, e));
+        if (mt_index_is_llmc(&x->bin_file)) return mt_index_parse_llmc(x, e);
+    }
     MT_TRY(mt_mapped_open(&x->idx_file, x->idx_path, e));
-    MT_TRY(mt_mapped_open(&x->bin_file, x->bin_path, e));
+    if (!x->bin_file.at) MT_TRY(mt_mapped_open(&x->bin_file, x->bin_path, e));
     return mt_index_parse(x, e);
 }
 
@@ -159,7 +201,7 @@ void mt_index_close(mt_index *x)
 
 int64_t mt_index_length(const mt_index *x, int64_t s)
 {
-    return load_i32(x->lengths, s);
+    return x->lengths ? load_i32(x->lengths, s) : x->n_tokens;
 }
 
 int64_t mt_index_document_start(const mt_index *x, int64_t d)
@@ -183,7 +225,7 @@ int64_t mt_index_document_at(const mt_index *x, int64_t p)
 
 static int64_t load_token(const mt_index *x, int64_t p)
 {
-    const uint8_t *at = x->bin_file.at + p * x->width;
+    const uint8_t *at = x->tokens + p * x->width;
     uint16_t u16;
     int16_t i16;
     switch (x->type) {
@@ -210,7 +252,7 @@ mt_status mt_index_read(const mt_index *x, int32_t *tokens, int64_t p, int64_t n
 {
     MT_ASSERT(p >= 0 && n >= 0 && n <= x->n_tokens - p && vocab <= INT32_MAX);
     if (x->type == MT_TOKEN_U16) { /* the common type, in a loop the compiler can widen */
-        const uint8_t *at = x->bin_file.at + 2 * p;
+        const uint8_t *at = x->tokens + 2 * p;
         for (int64_t i = 0; i < n; i++) {
             uint16_t u;
             memcpy(&u, at + 2 * i, 2);

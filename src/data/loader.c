@@ -6,11 +6,6 @@
 #include <string.h>
 #include <time.h>
 
-typedef struct source {
-    mt_index index;
-    mt_bins bins;
-} source;
-
 typedef enum job_state { JOB_FREE, JOB_QUEUED, JOB_RUNNING, JOB_DONE } job_state;
 
 typedef struct job {
@@ -34,8 +29,8 @@ typedef struct places {
 struct mt_loader {
     mt_data_options o; /* its strings are not kept */
     mt_sample_rules rules;
-    source train_file, valid_file;
-    mt_split train, valid;
+    mt_corpus train, valid; /* valid: of data.valid */
+    bool separate;          /* validation has files of its own */
     int64_t n_micro;
     bool uneven; /* sequences may differ in cost, and ranks wait for each other */
     places places;
@@ -61,20 +56,11 @@ int64_t mt_loader_n_micro(const mt_loader *l)
 }
 int64_t mt_loader_n_train(const mt_loader *l)
 {
-    return l->train.count;
+    return l->train.n_train;
 }
 int64_t mt_loader_n_valid(const mt_loader *l)
 {
-    return l->valid.count;
-}
-
-static mt_status check_sizes(const mt_split *split, mt_err *e)
-{
-    const mt_index *x = split->index;
-    const mt_bins *b = split->bins;
-    MT_TRY(mt_mapped_check(&x->idx_file, x->idx_path, e));
-    MT_TRY(mt_mapped_check(&x->bin_file, x->bin_path, e));
-    return b ? mt_mapped_check(&b->file, b->path, e) : MT_OK;
+    return l->separate ? l->valid.n_train : l->train.n_valid;
 }
 
 /* The places of a step's sequences in l->places, whose lock is held. */
@@ -82,7 +68,7 @@ static void place_step(mt_loader *l, int64_t step)
 {
     places *p = &l->places;
     if (p->step == step || !l->uneven) return;
-    mt_balance_read(&p->balance, &l->train, &l->rules, l->o.seed, l->o.price, step);
+    mt_balance_read(&p->balance, &l->train, l->o.price, step);
     p->imbalance = l->o.balance ? mt_balance_place(&p->balance) : mt_balance_keep(&p->balance);
     p->step = step;
 }
@@ -117,7 +103,7 @@ static void number_batch(mt_loader *l, job *j)
 mt_status mt_loader_imbalance(mt_loader *l, int64_t step, int64_t n, mt_imbalance *mean, mt_err *e)
 {
     *mean = (mt_imbalance){0};
-    MT_TRY(check_sizes(&l->train, e));
+    MT_TRY(mt_corpus_check(&l->train, e));
     pthread_mutex_lock(&l->places.lock);
     for (int64_t s = step; s < step + n; s++) {
         place_step(l, s);
@@ -131,13 +117,13 @@ mt_status mt_loader_imbalance(mt_loader *l, int64_t step, int64_t n, mt_imbalanc
 static mt_status fill(mt_loader *l, job *j, mt_err *e)
 {
     int64_t B = l->o.micro_batch, T = l->o.seq_len;
-    MT_TRY(check_sizes(&l->train, e));
+    MT_TRY(mt_corpus_check(&l->train, e));
     number_batch(l, j);
     for (int64_t i = 0; i < l->n_micro * B; i++) {
         mt_sample out = offset_sample(&j->out, i * T);
-        MT_TRY(mt_sample_fill(&l->train, &l->rules, &out, &j->n_labels,
-                              mt_split_shuffled(&l->train, l->o.seed, l->numbers[i]), (int32_t)(i % B * T),
-                              e));
+        int64_t unit;
+        const mt_split *split = mt_corpus_train(&l->train, l->numbers[i], &unit);
+        MT_TRY(mt_sample_fill(split, &l->rules, &out, &j->n_labels, unit, (int32_t)(i % B * T), e));
     }
     return MT_OK;
 }
@@ -175,7 +161,8 @@ static void *work(void *arg)
 
 static mt_status check_options(const mt_data_options *o, mt_err *e)
 {
-    MT_REQUIRE(o->train && *o->train, e, MT_CONFIG, "data.train is not set: give the prefix of a token file");
+    MT_REQUIRE(o->n_train > 0 && *o->train[0].path, e, MT_CONFIG,
+               "data.train is not set: give the prefix of a token file");
     MT_REQUIRE(o->seq_len >= 1 && o->micro_batch >= 1 && o->micro_batch <= INT32_MAX / o->seq_len, e,
                MT_CONFIG,
                "train.micro_batch %" PRId64 " x train.seq_len %" PRId64 " must be 1 to 2^31 - 1 tokens",
@@ -196,23 +183,22 @@ static mt_status check_options(const mt_data_options *o, mt_err *e)
     return MT_OK;
 }
 
-static mt_status open_source(source *s, const mt_data_options *o, const char *prefix, mt_err *e)
+static mt_status open_corpora(mt_loader *l, const mt_data_options *o, mt_err *e)
 {
-    MT_TRY(mt_index_open(&s->index, prefix, e));
-    return o->mode == MT_DATA_PACKED ? mt_bins_open(&s->bins, &s->index, prefix, o->seq_len, e) : MT_OK;
-}
-
-static mt_status open_splits(mt_loader *l, const mt_data_options *o, mt_err *e)
-{
-    bool separate = o->valid && *o->valid, packed = o->mode == MT_DATA_PACKED;
-    mt_split none;
-    MT_TRY(open_source(&l->train_file, o, o->train, e));
-    MT_TRY(mt_split_cut(&l->train, &l->valid, &l->train_file.index, packed ? &l->train_file.bins : NULL,
-                        &l->rules, separate ? 0 : o->valid_fraction, e));
-    if (!separate) return MT_OK;
-    MT_TRY(open_source(&l->valid_file, o, o->valid, e));
-    return mt_split_cut(&l->valid, &none, &l->valid_file.index, packed ? &l->valid_file.bins : NULL,
-                        &l->rules, 0, e);
+    mt_corpus_part valid = {.path = o->valid};
+    l->separate = o->valid && *o->valid;
+    mt_corpus_options c = {.part = o->train,
+                           .n = o->n_train,
+                           .valid_fraction = l->separate ? 0 : o->valid_fraction,
+                           .packed = o->mode == MT_DATA_PACKED,
+                           .seed = o->seed,
+                           .most = o->steps * o->global_batch,
+                           .rules = l->rules};
+    MT_TRY(mt_corpus_open(&l->train, &c, e));
+    if (!l->separate) return MT_OK;
+    c.part = &valid;
+    c.n = 1;
+    return mt_corpus_open(&l->valid, &c, e);
 }
 
 static mt_status open_places(mt_loader *l, const mt_data_options *o, mt_err *e)
@@ -248,14 +234,15 @@ mt_status mt_loader_open(mt_loader **out, const mt_data_options *o, mt_err *e)
     pthread_cond_init(&l->queued, NULL);
     pthread_cond_init(&l->done, NULL);
     l->o = *o;
-    l->o.train = l->o.valid = NULL;
+    l->o.train = NULL;
+    l->o.valid = NULL;
     l->n_micro = o->global_batch / (o->micro_batch * o->n_ranks);
     l->rules = (mt_sample_rules){.seq_len = o->seq_len,
                                  .vocab = o->vocab,
                                  .eod = o->eod,
                                  .document_mask = o->document_mask,
                                  .reset_positions = o->reset_positions};
-    mt_status s = open_splits(l, o, e);
+    mt_status s = open_corpora(l, o, e);
     if (s == MT_OK) s = open_places(l, o, e);
     if (s == MT_OK) s = start(l, o, e);
     if (s != MT_OK) {
@@ -276,10 +263,8 @@ void mt_loader_close(mt_loader *l)
         pthread_mutex_unlock(&l->lock);
         pthread_join(l->thread, NULL);
     }
-    mt_bins_close(&l->train_file.bins);
-    mt_bins_close(&l->valid_file.bins);
-    mt_index_close(&l->train_file.index);
-    mt_index_close(&l->valid_file.index);
+    mt_corpus_close(&l->train);
+    mt_corpus_close(&l->valid);
     pthread_cond_destroy(&l->queued);
     pthread_cond_destroy(&l->done);
     pthread_mutex_destroy(&l->lock);
@@ -358,19 +343,29 @@ mt_status mt_loader_wait(mt_loader *l, int64_t rank, int64_t step, mt_batch_info
     return s;
 }
 
-mt_status mt_loader_valid_batch(const mt_loader *l, int64_t first, const mt_sample *out, int64_t *n_labels,
+/* Of validation sample `sample`: files of its own are read in their order. */
+static const mt_split *valid_unit(mt_loader *l, int64_t sample, int64_t *unit)
+{
+    if (!l->separate) return mt_corpus_valid(&l->train, sample, unit);
+    *unit = sample;
+    return &l->valid.source[0].train;
+}
+
+mt_status mt_loader_valid_batch(mt_loader *l, int64_t first, const mt_sample *out, int64_t *n_labels,
                                 mt_err *e)
 {
-    int64_t T = l->o.seq_len;
+    int64_t T = l->o.seq_len, n = mt_loader_n_valid(l), unit;
     *n_labels = 0;
-    if (l->valid.count) MT_TRY(check_sizes(&l->valid, e));
+    if (n) MT_TRY(mt_corpus_check(l->separate ? &l->valid : &l->train, e));
     for (int64_t row = 0; row < l->o.micro_batch; row++) {
         mt_sample sample = offset_sample(out, row * T);
         int32_t base = (int32_t)(row * T);
-        if (first + row < l->valid.count)
-            MT_TRY(mt_sample_fill(&l->valid, &l->rules, &sample, n_labels, first + row, base, e));
-        else
+        if (first + row >= n) {
             mt_sample_pad(&l->rules, &sample, base);
+            continue;
+        }
+        const mt_split *split = valid_unit(l, first + row, &unit);
+        MT_TRY(mt_sample_fill(split, &l->rules, &sample, n_labels, unit, base, e));
     }
     return MT_OK;
 }

@@ -1,7 +1,7 @@
 /* loader.h: batches of token samples, prepared ahead by one thread, off the path of the step.
  *
  * The position in the data is one integer. Global sample number i of a run is sample i mod n of epoch i / n,
- * n the samples of the training split. Optimizer step s (from 0) reads [s G, (s + 1) G); micro-batch m of
+ * n the samples of the training split; of several files, what data/corpus.h says. Optimizer step s (from 0) reads [s G, (s + 1) G); micro-batch m of
  * rank r of R reads rows s G + m R B + r B + [0, B), B sequences a micro-batch. So what a step reads doesn't
  * depend on R or B. With `balance` the rows of a step change places (data/balance.h), and only that.
  *
@@ -12,7 +12,7 @@
 #define MT_DATA_LOADER_H
 #include "base/status.h"
 #include "data/balance.h"
-#include "data/sample.h"
+#include "data/corpus.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,9 +20,11 @@
 typedef enum mt_data_mode { MT_DATA_WINDOWS, MT_DATA_PACKED } mt_data_mode;
 
 typedef struct mt_data_options {
-    const char *train;     /* prefix of .idx/.bin (and .pack when packed) */
-    const char *valid;     /* the same for validation; NULL or "": the last valid_fraction of `train` */
-    double valid_fraction; /* of the samples of `train`, [0, 1); ignored with `valid` */
+    const mt_corpus_part *train; /* [n_train], see data/corpus.h */
+    int n_train;
+    const char
+        *valid; /* a token file for validation; NULL or "": the last valid_fraction of each of `train` */
+    double valid_fraction; /* [0, 1); ignored with `valid` */
     mt_data_mode mode;
     bool document_mask, reset_positions; /* see mt_sample_rules */
     int64_t eod;                         /* -1: none */
@@ -33,6 +35,7 @@ typedef struct mt_data_options {
     int64_t local_ranks; /* that this loader serves, at least 1 */
     int64_t prefetch;    /* steps in preparation per rank, at least 1 */
     uint64_t seed;       /* of the order of samples */
+    int64_t steps;       /* that the run has, more or less */
     bool balance;        /* place the sequences of a step by cost */
     bool together;       /* see mt_balance_layout */
     mt_balance_price price;
@@ -75,6 +78,6 @@ MT_MUST_USE mt_status mt_loader_wait(mt_loader *l, int64_t rank, int64_t step, m
 
 /* Fills one micro-batch with validation samples [first, first + B), always in the same order, on the calling
  * thread. Samples past the last are padding. */
-MT_MUST_USE mt_status mt_loader_valid_batch(const mt_loader *l, int64_t first, const mt_sample *out,
+MT_MUST_USE mt_status mt_loader_valid_batch(mt_loader *l, int64_t first, const mt_sample *out,
                                             int64_t *n_labels, mt_err *e);
 #endif

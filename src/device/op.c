@@ -65,57 +65,61 @@ const struct mt_op_info mt_op_info[MT_N_OPS] = {
 #undef OP0
 };
 
-static bool type_fits(uint8_t type, mt_view v, int *t)
+static bool type_fits(uint8_t type, const mt_view *v, int *t)
 {
     static const int8_t fixed[] = {
         [MT_TYPE_F32] = MT_F32, [MT_TYPE_F64] = MT_F64, [MT_TYPE_I32] = MT_I32, [MT_TYPE_I64] = MT_I64};
     uint8_t format = type == MT_TYPE_NT ? MT_PACKED_NT : type == MT_TYPE_NN ? MT_PACKED_NN : MT_ROWS;
     if (type == MT_TYPE_ANY) return true;
-    if (v.format != format) return false;
-    if (type > MT_TYPE_NN) return v.dtype == fixed[type];
-    if (v.dtype != MT_F32 && v.dtype != MT_BF16) return false;
-    if (*t < 0) *t = v.dtype;
-    return v.dtype == *t;
+    if (v->format != format) return false;
+    if (type > MT_TYPE_NN) return v->dtype == fixed[type];
+    if (v->dtype != MT_F32 && v->dtype != MT_BF16) return false;
+    if (*t < 0) *t = v->dtype;
+    return v->dtype == *t;
 }
 
-static bool dims_fit(const char *shape, mt_view v, int64_t *dim)
+/* Binds a letter to n, or compares it. bound: a bit a letter. */
+static inline bool letter_fits(char letter, int64_t n, int64_t *dim, uint32_t *bound)
+{
+    int at = letter - 'A';
+    uint32_t bit = 1u << at;
+    if (*bound & bit) return dim[at] == n;
+    *bound |= bit;
+    dim[at] = n;
+    return true;
+}
+
+static bool dims_fit(const char *shape, const mt_view *v, int64_t *dim, uint32_t *bound)
 {
     int i = 0;
     if (*shape == '*') return true;
     if (*shape == '?') {
         shape++;
-        if (v.nd == (int)strlen(shape) + 1) {
-            int64_t *e = &dim['E' - 'A'];
-            if (*e >= 0 && *e != v.dim[0]) return false;
-            *e = v.dim[i++];
-        } else if (dim['E' - 'A'] < 0)
-            dim['E' - 'A'] = 1;
+        bool stacked = v->nd == (int)strlen(shape) + 1;
+        if (stacked && !letter_fits('E', v->dim[i++], dim, bound)) return false;
+        if (!stacked && !(*bound & 1u << ('E' - 'A'))) letter_fits('E', 1, dim, bound);
     }
-    if (v.nd != i + (int)strlen(shape)) return false;
-    for (; *shape; shape++, i++) {
-        int64_t *d = &dim[*shape - 'A'];
-        if (*d >= 0 && *d != v.dim[i]) return false;
-        *d = v.dim[i];
-    }
-    return true;
+    for (; *shape; shape++, i++)
+        if (i == v->nd || !letter_fits(*shape, v->dim[i], dim, bound)) return false;
+    return i == v->nd;
 }
 
 const char *mt_op_bind(enum mt_op op, const mt_view *v, struct mt_call *c, char *msg)
 {
     const struct mt_op_info *f = &mt_op_info[op];
     int t = -1;
-    for (int i = 0; i < MT_LETTERS; i++) c->dim[i] = -1;
-    c->dim['Z' - 'A'] = 1;
+    uint32_t bound = 0;
+    letter_fits('Z', 1, c->dim, &bound);
     for (int i = 0; i < f->n_args; i++) {
         const struct mt_arg_info *a = &f->arg[i];
-        if (!mt_view_given(v[i]) && a->dir == MT_OPT) continue;
-        if (!mt_view_given(v[i]) || !type_fits(a->type, v[i], &t) || !dims_fit(a->shape, v[i], c->dim)) {
+        bool given = mt_view_given(v[i]);
+        if (!given && a->dir == MT_OPT) continue;
+        if (!given || !type_fits(a->type, &v[i], &t) || !dims_fit(a->shape, &v[i], c->dim, &bound)) {
             snprintf(
                 msg, 256,
                 "%s: argument %s should be [%s], type %d; it is %s [%lld, %lld, %lld], %d dims, format %d",
-                f->name, a->name, a->shape, a->type,
-                mt_view_given(v[i]) ? mt_dtype_name((mt_dtype)v[i].dtype) : "missing", (long long)v[i].dim[0],
-                (long long)v[i].dim[1], (long long)v[i].dim[2], v[i].nd, v[i].format);
+                f->name, a->name, a->shape, a->type, given ? mt_dtype_name((mt_dtype)v[i].dtype) : "missing",
+                (long long)v[i].dim[0], (long long)v[i].dim[1], (long long)v[i].dim[2], v[i].nd, v[i].format);
             return msg;
         }
         c->ld[i] = v[i].ld;
@@ -124,8 +128,6 @@ const char *mt_op_bind(enum mt_op op, const mt_view *v, struct mt_call *c, char 
     }
     c->op = (uint16_t)op;
     c->dtype = (uint8_t)(t < 0 ? MT_F32 : t);
-    for (int i = 0; i < MT_LETTERS; i++)
-        if (c->dim[i] < 0) c->dim[i] = 0;
     return NULL;
 }
 

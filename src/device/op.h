@@ -152,7 +152,7 @@ _Static_assert(sizeof(struct mt_exchange_peer) * MT_MAX_EP <= sizeof(union mt_sc
 enum { MT_SCRATCH_BYTES = 4 << 20 };
 typedef void mt_kernel(const struct mt_call *c, int part, int parts, void *scratch, const void *dev);
 
-/* Letters bound by the views, dtype and every check of shapes; returns NULL or what is wrong (in msg, 256 bytes). */
+/* Letters bound by the views, dtype and every check of shapes; returns NULL or what is wrong (in msg, 256 bytes). c: zeroed. */
 const char *mt_op_bind(enum mt_op op, const mt_view *v, struct mt_call *c, char *msg);
 
 /* Enqueues an operation on a stream; v has one view an argument, in order. A shape that does not fit is a bug of the

@@ -1,10 +1,10 @@
 /* simclock.h: what a recorded step takes on a cluster, for all ranks of a job.
  *
- * Every rank's step is enqueued once on `mt_device_simclock`, which keeps of each operation what its time depends on. Ranks of
- * several replicas that enqueue the same share one program. The clock then replays all ranks: streams in order, waits on events,
- * a host that enqueues ahead and stops at its reads, collectives that begin when their last member has come and end for all
- * members together. Transfers that meet on a link of some rank share it in proportion to what they ask of it, and a
- * collective goes at the pace of its slowest member. docs/plan.md states the model. */
+ * Every rank's step is enqueued once on `mt_device_simclock`, which keeps of each operation what its time depends on. Ranks that
+ * enqueue the same share one program; those whose pieces alone differ in size share all of it but the sizes. The clock then
+ * replays all ranks: streams in order, waits on events, a host that enqueues ahead and stops at its reads, collectives that
+ * begin when their last member has come and end for all members together. Transfers that meet on a link of some rank share it in
+ * proportion to what they ask of it, and a collective goes at the pace of its slowest member. docs/plan.md states the model. */
 #ifndef MT_DEVICE_SIMCLOCK_H
 #define MT_DEVICE_SIMCLOCK_H
 #include "base/status.h"

@@ -2,53 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash.h"
 #include "device/group.h"
 #include "device/simclock_core.h"
-
-static void *grown(void *p, int64_t n, int32_t *cap, size_t size)
-{
-    if (n < *cap) return p;
-    *cap = *cap ? 2 * *cap : 64;
-    p = realloc(p, (size_t)*cap * size);
-    MT_ASSERT(p);
-    return p;
-}
-
-/* ---- tables of equal things ---- */
-static uint64_t hash_bytes(const void *p, size_t size)
-{
-    uint64_t h = 1, x;
-    MT_ASSERT(size % sizeof x == 0);
-    for (size_t i = 0; i < size; i += sizeof x) {
-        memcpy(&x, (const char *)p + i, sizeof x);
-        h = mt_hash_mix(h, x);
-    }
-    return h;
-}
-static void rehash(struct mt_intern *t)
-{
-    t->slots = t->slots ? 2 * t->slots : 1024;
-    free(t->hash);
-    t->hash = calloc((size_t)t->slots, sizeof *t->hash);
-    MT_ASSERT(t->hash);
-    for (int32_t i = 0; i < t->n; i++) {
-        uint64_t at = hash_bytes(t->item + (size_t)i * t->size, t->size);
-        while (t->hash[at % (uint64_t)t->slots]) at++;
-        t->hash[at % (uint64_t)t->slots] = i + 1;
-    }
-}
-static int32_t intern(struct mt_intern *t, const void *item)
-{
-    if (2 * t->n >= t->slots) rehash(t);
-    uint64_t at = hash_bytes(item, t->size);
-    for (int32_t i; (i = t->hash[at % (uint64_t)t->slots]); at++)
-        if (!memcmp(t->item + (size_t)(i - 1) * t->size, item, t->size)) return i - 1;
-    t->item = grown(t->item, t->n, &t->cap, t->size);
-    memcpy(t->item + (size_t)t->n * t->size, item, t->size);
-    t->hash[at % (uint64_t)t->slots] = ++t->n;
-    return t->n - 1;
-}
 
 /* ---- groups ---- */
 static int32_t *members_of(const struct mt_simclock *k, int rank, int group, int *n)
@@ -103,6 +58,7 @@ mt_status mt_simclock_open(struct mt_simclock **clock, const struct mt_simclock_
     k->o = *o;
     k->works.size = sizeof(struct mt_work);
     k->transfers.size = sizeof(struct mt_transfer);
+    k->programs.size = sizeof(struct mt_program);
     k->program_of = malloc(world * sizeof *k->program_of);
     k->group_of = malloc(world * groups * sizeof *k->group_of);
     k->away = malloc(world * groups * sizeof *k->away);
@@ -118,47 +74,14 @@ mt_status mt_simclock_open(struct mt_simclock **clock, const struct mt_simclock_
     return MT_OK;
 }
 
-static void program_release(struct mt_program *p)
-{
-    for (int s = 0; s < MT_N_STREAMS; s++) free(p->op[s]);
-    free(p->first);
-    *p = (struct mt_program){0};
-}
-
-/* Its room stays: the next rank's is about as long. */
-static void program_empty(struct mt_program *p)
-{
-    memset(p->n, 0, sizeof p->n);
-    p->n_segments = p->n_slots = p->total = 0;
-}
-/* No larger than it must be. */
-static struct mt_program program_copy(const struct mt_program *p)
-{
-    struct mt_program c = *p;
-    for (int s = 0; s < MT_N_STREAMS; s++) {
-        size_t bytes = (size_t)p->n[s] * sizeof *p->op[s];
-        c.op[s] = malloc(bytes + 1);
-        MT_ASSERT(c.op[s]);
-        if (bytes) memcpy(c.op[s], p->op[s], bytes);
-        c.cap[s] = p->n[s];
-    }
-    c.first = malloc((size_t)p->n_segments * sizeof *c.first);
-    MT_ASSERT(c.first);
-    memcpy(c.first, p->first, (size_t)p->n_segments * sizeof *c.first);
-    c.cap_segments = p->n_segments;
-    return c;
-}
-
 void mt_simclock_close(struct mt_simclock *k)
 {
     if (!k) return;
-    for (int i = 0; i < k->n_programs; i++) program_release(&k->program[i]);
-    program_release(&k->now);
-    free(k->program);
-    free(k->works.item);
-    free(k->works.hash);
-    free(k->transfers.item);
-    free(k->transfers.hash);
+    mt_tape_release(&k->now);
+    mt_intern_release(&k->works);
+    mt_intern_release(&k->transfers);
+    mt_intern_release(&k->programs);
+    mt_blobs_release(&k->blobs);
     free(k->program_of);
     free(k->group_of);
     free(k->away);
@@ -170,25 +93,45 @@ void mt_simclock_close(struct mt_simclock *k)
 }
 
 /* ---- recording ---- */
-static struct mt_simclock_op *op_new(struct mt_program *p, const struct mt_stream *s)
+/* An operation's place on the tape. */
+struct place {
+    struct mt_simclock_op *op;
+    int32_t *what;
+};
+static void tape_room(struct mt_tape *t, int s)
 {
-    int i = s->id;
-    MT_ASSERT(s->seq == p->n[i] + 1); /* so that an event's position is an index here */
-    p->op[i] = grown(p->op[i], p->n[i], &p->cap[i], sizeof *p->op[i]);
-    p->op[i][p->n[i]] = (struct mt_simclock_op){.index = p->total++, .segment = p->n_segments - 1};
-    return &p->op[i][p->n[i]++];
+    int32_t cap = t->cap[s];
+    t->op[s] = mt_simclock_grown(t->op[s], t->n[s], &t->cap[s], sizeof *t->op[s]);
+    t->what[s] = mt_simclock_grown(t->what[s], t->n[s], &cap, sizeof *t->what[s]);
 }
-static void segment_new(struct mt_program *p)
+static struct place op_new(struct mt_tape *t, const struct mt_stream *s)
 {
-    p->first = grown(p->first, p->n_segments, &p->cap_segments, sizeof *p->first);
-    p->first[p->n_segments++] = p->total;
+    int i = s->id, n = t->n[i];
+    MT_ASSERT(s->seq == n + 1); /* so that an event's position is an index here */
+    if (n == t->cap[i]) tape_room(t, i);
+    t->n[i]++;
+    t->op[i][n] = (struct mt_simclock_op){.segment = t->n_segments - 1,
+                                          .nth = ++t->total - t->first[t->n_segments - 1]};
+    t->what[i][n] = 0;
+    return (struct place){&t->op[i][n], &t->what[i][n]};
+}
+static void segment_new(struct mt_tape *t)
+{
+    t->first = mt_simclock_grown(t->first, t->n_segments, &t->cap_segments, sizeof *t->first);
+    t->first[t->n_segments++] = t->total;
+}
+/* Its room stays: the next rank's step is about as long. */
+static void tape_restart(struct mt_tape *t)
+{
+    memset(t->n, 0, sizeof t->n);
+    t->n_segments = t->n_slots = t->total = 0;
+    segment_new(t);
 }
 
 void mt_simclock_begin(struct mt_simclock *k, struct mt_ctx *ctx)
 {
     int r = ctx->rank, rpn = k->o.ranks_per_node, n;
-    program_empty(&k->now);
-    segment_new(&k->now);
+    tape_restart(&k->now);
     memset(&k->traffic, 0, sizeof k->traffic);
     memset(&k->seen, 0, sizeof k->seen);
     for (int id = 0; id < k->o.n_groups; id++) {
@@ -249,7 +192,7 @@ static void peers(struct mt_transfer *t, const struct mt_call *c, const struct m
             t->pair_bytes = largest(t->pair_bytes, c->scalar[1].i * largest(p[i].send_n, p[i].recv_n));
 }
 
-static void record_move(struct mt_simclock *k, struct mt_simclock_op *op, const struct mt_stream *s,
+static void record_move(struct mt_simclock *k, struct place at, const struct mt_stream *s,
                         const struct mt_call *c)
 {
     int g = (int)c->scalar[0].i;
@@ -259,9 +202,9 @@ static void record_move(struct mt_simclock *k, struct mt_simclock_op *op, const 
     t.node_bytes = moved(k, g, s->id, c->op, MT_LINK_NODE);
     t.net_bytes = moved(k, g, s->id, c->op, MT_LINK_NET);
     peers(&t, c, near, s->ctx->cut);
-    op->kind = MT_SIM_MOVE;
-    op->cause = (uint8_t)mt_stand_of_move(c->op);
-    op->what = intern(&k->transfers, &t);
+    at.op->kind = MT_SIM_MOVE;
+    at.op->cause = (uint8_t)mt_stand_of_move(c->op);
+    *at.what = mt_intern_add(&k->transfers, &t);
 }
 
 /* Attention's micro-batch is the part of the batch that it reads. */
@@ -279,35 +222,36 @@ static bool on_host(const struct mt_ctx *ctx, const mt_view *v)
     return mt_view_given(v[0]) && ctx->ledger->row[v[0].row].arena == MT_HOST_ARENA;
 }
 
-static void record_work(struct mt_simclock *k, const struct mt_ctx *ctx, struct mt_simclock_op *op,
+static void record_work(struct mt_simclock *k, const struct mt_ctx *ctx, struct place at,
                         const struct mt_call *c, const mt_view *v)
 {
     struct mt_work w;
+    struct mt_simclock_op *op = at.op;
     enum mt_work_kind kind = mt_work_kind_of((enum mt_op)c->op);
     op->cause = MT_STAND_COPIES;
     if (kind == MT_WORK_NONE) return;
     mt_work_of(&w, c, kind != MT_WORK_COPY && on_host(ctx, v));
-    op->what = intern(&k->works, &w);
+    *at.what = mt_intern_add(&k->works, &w);
     op->kind = kind == MT_WORK_COPY                ? MT_SIM_COPY
                : kind == MT_WORK_ATTENTION         ? MT_SIM_ATTENTION
                : mt_op_info[c->op].kind == MT_READ ? MT_SIM_READ
                                                    : MT_SIM_KERNEL;
-    if (op->kind == MT_SIM_ATTENTION) op->mb = micro_batch(c, v);
+    if (op->kind == MT_SIM_ATTENTION) op->of = micro_batch(c, v);
 }
 
 static void clock_enqueue(struct mt_stream *s, struct mt_call *c, const mt_view *v)
 {
     struct mt_simclock *k = s->ctx->exec;
-    struct mt_simclock_op *op = op_new(&k->now, s);
+    struct place at = op_new(&k->now, s);
     bool alone = mt_op_info[c->op].kind == MT_COMM && k->traffic.near[c->scalar[0].i].n == 1;
     if (mt_op_info[c->op].kind == MT_COMM && !alone)
-        record_move(k, op, s, c);
+        record_move(k, at, s, c);
     else
-        record_work(k, s->ctx, op, c, v); /* a group of one copies */
+        record_work(k, s->ctx, at, c, v); /* a group of one copies */
 }
 
 /* What a stream waits for: named after what the other stream did last. */
-static enum mt_stand cause_of_wait(const struct mt_program *p, mt_event ev)
+static enum mt_stand cause_of_wait(const struct mt_tape *p, mt_event ev)
 {
     const struct mt_simclock_op *op = p->op[ev.stream];
     for (int64_t i = ev.seq - 1; i >= 0 && i > ev.seq - 64; i--)
@@ -320,16 +264,16 @@ static enum mt_stand cause_of_wait(const struct mt_program *p, mt_event ev)
 static void clock_wait(struct mt_stream *s, mt_event ev)
 {
     struct mt_simclock *k = s->ctx->exec;
-    struct mt_program *p = &k->now;
+    struct mt_tape *p = &k->now;
     MT_ASSERT(ev.seq >= 1 && ev.seq <= p->n[ev.stream]);
     struct mt_simclock_op *target = &p->op[ev.stream][ev.seq - 1];
     if (!target->slot) target->slot = ++p->n_slots;
     int32_t slot = target->slot;
     enum mt_stand cause = cause_of_wait(p, ev);
-    struct mt_simclock_op *op = op_new(p, s);
+    struct mt_simclock_op *op = op_new(p, s).op;
     op->kind = MT_SIM_WAIT;
-    op->what = slot;
-    op->mb = ev.stream;
+    op->of = slot;
+    op->stream = (uint8_t)ev.stream;
     op->cause = (uint8_t)cause;
 }
 
@@ -345,90 +289,9 @@ static void clock_host_read(struct mt_stream *s, enum mt_read_kind kind, int64_t
 
 const struct mt_device_ops mt_device_simclock = {"clock", clock_enqueue, clock_wait, clock_host_read};
 
-/* ---- programs ---- */
-static uint64_t program_hash(const struct mt_program *p)
-{
-    uint64_t h = 1;
-    for (int s = 0; s < MT_N_STREAMS; s++)
-        for (int i = 0; i < p->n[s]; i++) {
-            const struct mt_simclock_op *o = &p->op[s][i];
-            h = mt_hash_mix(h, (uint64_t)o->index << 32 | (uint32_t)o->what);
-            h = mt_hash_mix(h, (uint64_t)o->kind << 56 | (uint64_t)o->segment << 32 | (uint32_t)o->slot);
-        }
-    return h;
-}
-static bool program_same(const struct mt_program *a, const struct mt_program *b)
-{
-    if (a->hash != b->hash || a->total != b->total) return false;
-    for (int s = 0; s < MT_N_STREAMS; s++)
-        if (a->n[s] != b->n[s] ||
-            (a->n[s] && memcmp(a->op[s], b->op[s], (size_t)a->n[s] * sizeof *a->op[s]) != 0))
-            return false;
-    return true;
-}
-
-/* The index of a program that is like p; a copy of it if there was none. */
-static int32_t keep_program(struct mt_simclock *k, struct mt_program *p)
-{
-    p->hash = program_hash(p);
-    for (int i = 0; i < k->n_programs; i++)
-        if (program_same(&k->program[i], p)) return i;
-    k->program = grown(k->program, k->n_programs, &k->cap_programs, sizeof *k->program);
-    k->program[k->n_programs++] = program_copy(p);
-    return k->n_programs - 1;
-}
-
 void mt_simclock_end(struct mt_simclock *k, struct mt_ctx *ctx)
 {
-    k->program_of[ctx->rank] = keep_program(k, &k->now);
-}
-
-/* What a program of another clock names, by this one's tables. */
-static void rename_all(struct mt_simclock *k, const struct mt_simclock *from, struct mt_program *p)
-{
-    for (int s = 0; s < MT_N_STREAMS; s++)
-        for (int i = 0; i < p->n[s]; i++) {
-            struct mt_simclock_op *op = &p->op[s][i];
-            if (op->kind == MT_SIM_MOVE)
-                op->what = intern(&k->transfers, mt_simclock_transfer(from, op->what));
-            else if (op->kind != MT_SIM_NOTHING && op->kind != MT_SIM_WAIT)
-                op->what = intern(&k->works, mt_simclock_work(from, op->what));
-        }
-}
-
-void mt_simclock_merge(struct mt_simclock *k, const struct mt_simclock *from)
-{
-    int32_t *to = calloc((size_t)from->n_programs + 1, sizeof *to);
-    MT_ASSERT(to && from->o.world == k->o.world);
-    for (int i = 0; i < from->n_programs; i++) {
-        struct mt_program p = program_copy(&from->program[i]);
-        rename_all(k, from, &p);
-        to[i] = keep_program(k, &p);
-        program_release(&p);
-    }
-    for (int r = 0; r < k->o.world; r++)
-        if (from->program_of[r] >= 0) k->program_of[r] = to[from->program_of[r]];
-    free(to);
-}
-
-void mt_simclock_same(struct mt_simclock *k, int rank, int like)
-{
-    k->program_of[rank] = k->program_of[like];
-}
-int64_t mt_simclock_bytes(const struct mt_simclock *k)
-{
-    int64_t bytes = 0;
-    for (int i = 0; i < k->n_programs; i++)
-        bytes += k->program[i].total * (int64_t)sizeof(struct mt_simclock_op);
-    return bytes;
-}
-int mt_simclock_programs(const struct mt_simclock *k)
-{
-    return k->n_programs;
-}
-int64_t mt_simclock_operations(const struct mt_simclock *k, int rank)
-{
-    return k->program[k->program_of[rank]].total;
+    k->program_of[ctx->rank] = mt_simclock_keep(k, &k->now);
 }
 
 const char *mt_stand_key(enum mt_stand c)

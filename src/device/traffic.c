@@ -53,6 +53,15 @@ static void add(int64_t *bytes, int64_t *pad, const struct pieces *p, int64_t lo
         *pad += times * padding_of(p, i);
     }
 }
+/* Adds those of all members but [lo, hi): every piece is one member's, and together they are the whole. */
+static void add_others(int64_t *bytes, int64_t *pad, const struct pieces *p, int64_t lo, int64_t hi)
+{
+    const struct mt_cut *c = p->cut;
+    int64_t all = c ? c->at[c->n] - c->at[0] : p->units * p->unit;
+    *bytes += all;
+    if (c && c->content) *pad += all - (c->content[c->n] - c->content[0]);
+    add(bytes, pad, p, lo, hi, -1);
+}
 
 /* `out`: the one piece of this member's that each other member gets (a gather sends, a scatter receives it); `in`: the
  * others' pieces. */
@@ -65,8 +74,12 @@ static void all_to_all(struct mt_lane *lane, const struct mt_near *g, const stru
         bool near = link == MT_LINK_NODE;
         int64_t others = near ? g->hi - g->lo - 1 : g->n - (g->hi - g->lo);
         add(own, own_pad, p, g->me, g->me + 1, others);
-        add(all, all_pad, p, near ? g->lo : 0, near ? g->me : g->lo, 1);
-        add(all, all_pad, p, near ? g->me + 1 : g->hi, near ? g->hi : g->n, 1);
+        if (near) {
+            add(all, all_pad, p, g->lo, g->me, 1);
+            add(all, all_pad, p, g->me + 1, g->hi, 1);
+        } else {
+            add_others(all, all_pad, p, g->lo, g->hi);
+        }
     }
 }
 

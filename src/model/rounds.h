@@ -19,9 +19,15 @@ struct mt_routing {
     int64_t sent; /* rows that every source sends in all: the capacity of a full buffer */
 };
 struct mt_round {
-    int index;                           /* from 1; 0: none yet */
-    int64_t first, rows;                 /* of this member's order */
-    int64_t at[MT_MAX_EP], n[MT_MAX_EP]; /* the same of every member */
+    int index;                                                       /* from 1; 0: none yet */
+    int64_t first, rows;                                             /* of this member's order */
+    int64_t n[MT_MAX_EP];                                            /* rows of every member */
+    int64_t begin[MT_MAX_EP][MT_MAX_EP], part[MT_MAX_EP][MT_MAX_EP]; /* [member][source]: of the rows that the
+        source sends, which ones; begin is 0 where there are none */
+    /* Where every member's next round goes on: behind `at` rows, in an expert that `before` of them precede, of which source
+     * s sends those from sent[s] on. */
+    int64_t at[MT_MAX_EP], left[MT_MAX_EP], expert[MT_MAX_EP], before[MT_MAX_EP];
+    int64_t sent[MT_MAX_EP][MT_MAX_EP]; /* [member][source] */
 };
 /* Advances n to the next round; false when every member's rows are covered. There is always one, perhaps empty. */
 bool mt_round_next(struct mt_round *n, const struct mt_routing *r);

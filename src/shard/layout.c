@@ -52,14 +52,29 @@ static void offsets(struct mt_store *s)
 }
 
 /* ---- cuts ---- */
+/* Among the matrices [first, last), those of a bucket. */
+struct range {
+    int first, last;
+};
+static struct range range_of(const struct mt_store *s, int bucket)
+{
+    struct range r = {s->n_matrices, 0};
+    for (int i = 0; i < s->n_matrices; i++) {
+        if (s->matrix[i].bucket != bucket) continue;
+        if (i < r.first) r.first = i;
+        r.last = i + 1;
+    }
+    return r;
+}
+
 /* The cut of a dense bucket nearest below `want` elements: at a band, a panel, a row, or an element of a vector; also in bytes
  * of the working copy and of its fp8 form. */
-static void cut_at(const struct mt_store *s, int bucket, int64_t want, int64_t *elements, int64_t *bytes,
-                   int64_t *wire)
+static void cut_at(const struct mt_store *s, int bucket, struct range in, int64_t want, int64_t *elements,
+                   int64_t *bytes, int64_t *wire)
 {
     const struct mt_bucket *b = &s->bucket[bucket];
     *elements = *bytes = *wire = 0;
-    for (int i = 0; i < s->n_matrices; i++) {
+    for (int i = in.first; i < in.last; i++) {
         const struct mt_matrix *m = &s->matrix[i];
         if (m->bucket != bucket || want < m->off) continue;
         int64_t step = mt_store_step(s, m), row = (want - m->off) / width(m) / step * step;
@@ -181,8 +196,9 @@ void mt_store_turn(struct mt_store *s, int rank)
     for (int i = 0; i < s->n_buckets; i++) {
         struct mt_bucket *b = &s->bucket[i];
         struct measures m = measures_of(s, b);
+        int64_t rail = rail_members(b), was = b->me / rail;
         b->me = mt_mesh_piece(&s->mesh, b->group, mt_mesh_place(&s->mesh, b->group, rank).me);
-        if (!b->near || b->members == 1) continue;
+        if (!b->near || b->members == 1 || b->me / rail == was) continue;
         turn_rail(s, b, b->master_cut.rail, m.masters);
         turn_rail(s, b, b->work_cut.rail, m.work);
         if (b->grad_wire != MT_F32) turn_rail(s, b, b->grad_cut.rail, m.grads);
@@ -199,6 +215,7 @@ static void cut_bucket(struct mt_store *s, int i)
     b->work_edge = calloc((size_t)n + 1, sizeof *b->work_edge);
     b->wire_edge = calloc((size_t)n + 1, sizeof *b->wire_edge);
     MT_ASSERT(b->edge && b->work_edge && b->wire_edge);
+    struct range in = range_of(s, i);
     if (b->dealt) cut_by_owner(s, i);
     for (int64_t k = 1; k <= n && !b->dealt; k++) {
         if (s->unit[b->unit].experts) {
@@ -207,7 +224,7 @@ static void cut_bucket(struct mt_store *s, int i)
             b->work_edge[k] = experts * unit_bytes;
             b->wire_edge[k] = experts * b->wire_bytes;
         } else if (k < n)
-            cut_at(s, i, b->elements * k / n, &b->edge[k], &b->work_edge[k], &b->wire_edge[k]);
+            cut_at(s, i, in, b->elements * k / n, &b->edge[k], &b->work_edge[k], &b->wire_edge[k]);
         else
             b->edge[k] = b->elements, b->work_edge[k] = unit_bytes, b->wire_edge[k] = b->wire_bytes;
     }

@@ -4,6 +4,7 @@
 
 #include "base/rng.h"
 #include "train/forecast.h"
+#include "train/parts.h"
 
 /* ---- routing ---- */
 struct share {
@@ -103,27 +104,28 @@ static void drawn_sequences(const struct mt_forecast *f, double *pairs, int64_t 
 static mt_status real_sequences(const struct mt_forecast *f, double *pairs, int64_t n, mt_err *e)
 {
     const mt_config *c = f->cfg;
-    mt_index index = {0};
-    mt_bins bins = {0};
-    mt_split train, valid;
-    mt_sample_rules rules = {.seq_len = c->train_seq_len,
-                             .vocab = c->model_vocab,
-                             .eod = c->data_eod,
-                             .document_mask = c->data_document_mask,
-                             .reset_positions = c->data_reset_positions};
-    bool packed = c->data_mode == MT_DATA_MODE_PACKED;
-    MT_REQUIRE(c->data_train[0], e, MT_CONFIG,
+    mt_corpus corpus;
+    mt_corpus_part part[MT_CONFIG_GROUPS];
+    mt_corpus_options o = {.part = part,
+                           .n = mt_parts_of(c, part),
+                           .valid_fraction = c->data_valid[0] ? 0 : c->data_valid_fraction,
+                           .packed = c->data_mode == MT_DATA_MODE_PACKED,
+                           .seed = (uint64_t)c->train_seed,
+                           .most = n,
+                           .rules = {.seq_len = c->train_seq_len,
+                                     .vocab = c->model_vocab,
+                                     .eod = c->data_eod,
+                                     .document_mask = c->data_document_mask,
+                                     .reset_positions = c->data_reset_positions}};
+    MT_REQUIRE(part[0].path[0], e, MT_CONFIG,
                "--documents index needs data.train, the PREFIX of a PREFIX.idx");
-    mt_status st = mt_index_open(&index, c->data_train, e);
-    if (st == MT_OK && packed) st = mt_bins_open(&bins, &index, c->data_train, c->train_seq_len, e);
-    if (st == MT_OK)
-        st = mt_split_cut(&train, &valid, &index, packed ? &bins : NULL, &rules,
-                          c->data_valid[0] ? 0 : c->data_valid_fraction, e);
-    for (int64_t i = 0; i < n && st == MT_OK; i++)
-        pairs[i] =
-            (double)mt_sample_pairs(&train, &rules, mt_split_shuffled(&train, (uint64_t)c->train_seed, i));
-    mt_bins_close(&bins);
-    mt_index_close(&index);
+    mt_status st = mt_corpus_open(&corpus, &o, e);
+    for (int64_t i = 0; i < n && st == MT_OK; i++) {
+        int64_t unit;
+        const mt_split *split = mt_corpus_train(&corpus, i, &unit);
+        pairs[i] = (double)mt_sample_pairs(split, &o.rules, unit);
+    }
+    mt_corpus_close(&corpus);
     return st;
 }
 

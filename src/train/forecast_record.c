@@ -83,6 +83,14 @@ static mt_status record_rank(struct worker *w, int rank, mt_err *e)
     return rank ? MT_OK : check_room(w->clock, w->all->ranks, e);
 }
 
+/* The i-th rank to be recorded: one of every node, then the next of every node, as a session turns more easily to a rank of the
+ * same place in its node. */
+static int in_turn(const struct work *x, int i)
+{
+    int per = (int)x->f->cfg->mesh_ranks_per_node, nodes = x->ranks / per;
+    return nodes * per == x->ranks ? i % nodes * per + i / nodes : i;
+}
+
 static mt_status record_ranks(struct worker *w, mt_err *e)
 {
     struct work *x = w->all;
@@ -98,8 +106,8 @@ static mt_status record_ranks(struct worker *w, mt_err *e)
                                     .members = members,
                                     .mesh = &w->s->mesh};
     MT_TRY(mt_simclock_open(&w->clock, &k, e));
-    for (int r; (r = atomic_fetch_add(&x->next, 1)) < x->ranks && !atomic_load(&x->failed);)
-        MT_TRY(record_rank(w, r, e));
+    for (int i; (i = atomic_fetch_add(&x->next, 1)) < x->ranks && !atomic_load(&x->failed);)
+        MT_TRY(record_rank(w, in_turn(x, i), e));
     return MT_OK;
 }
 

@@ -5,16 +5,19 @@
 
 #include "base/features.h"
 #include "train/folder.h"
+#include "train/parts.h"
 #include "train/run.h"
 #include "train/say.h"
 #include "train/usage.h"
 #include "train/wire.h"
 
-static mt_data_options data_options(const mt_config *c, const struct mt_job *job)
+static mt_data_options data_options(const mt_config *c, const struct mt_job *job,
+                                    mt_corpus_part part[MT_CONFIG_GROUPS])
 {
     struct mt_shape d = mt_shape_of(c);
     return (mt_data_options){
-        .train = c->data_train,
+        .train = part,
+        .n_train = mt_parts_of(c, part),
         .valid = c->data_valid,
         .valid_fraction = c->data_valid_fraction,
         .mode = c->data_mode == MT_DATA_MODE_PACKED ? MT_DATA_PACKED : MT_DATA_WINDOWS,
@@ -29,6 +32,7 @@ static mt_data_options data_options(const mt_config *c, const struct mt_job *job
         .local_ranks = job->n_local,
         .prefetch = c->data_prefetch,
         .seed = (uint64_t)c->train_seed,
+        .steps = c->train_steps,
         .balance = c->data_balance == MT_BALANCE_ATTENTION,
         .together = c->train_micro_order == MT_MICRO_ORDER_LAYER && c->mesh_ep == 1,
         .price = mt_balance_price_of(mt_flops_per_token(&d, 0) / 6, d.L, d.H, d.A, d.B),
@@ -38,8 +42,8 @@ static mt_data_options data_options(const mt_config *c, const struct mt_job *job
 static void say_loaded(const struct mt_run *r, const struct mt_ckpt_loaded *x, const char *path)
 {
     if (r->job->me) return;
-    mt_say("loaded    %s: %.1f MiB in %.2f s, %.0f MiB/s; read %.3f of what is needed, passed on %.3f\n", path,
-           (double)x->read / (1 << 20), x->seconds, (double)x->read / x->seconds / (1 << 20),
+    mt_say("loaded    %s: %.1f MiB in %.2f s, %.0f MiB/s; read %.3f of what is needed, passed on %.3f\n",
+           path, (double)x->read / (1 << 20), x->seconds, (double)x->read / x->seconds / (1 << 20),
            (double)x->read / (double)x->needed, (double)x->passed / (double)x->needed);
 }
 
@@ -136,9 +140,12 @@ static mt_status same_layout(const struct mt_run *r, mt_err *e)
 static mt_status open_data(struct mt_run *r, mt_err *e)
 {
     const mt_config *c = r->cfg;
-    mt_data_options data = data_options(c, r->job);
+    mt_corpus_part part[MT_CONFIG_GROUPS];
+    mt_data_options data = data_options(c, r->job, part);
+    MT_REQUIRE(!c->data_blend_count || !c->data_train[0], e, MT_CONFIG,
+               "data.train and data.blend are both set: leave one empty");
     MT_REQUIRE(
-        c->data_train[0], e, MT_CONFIG,
+        part[0].path[0], e, MT_CONFIG,
         "data.train is empty: name the PREFIX of a PREFIX.idx and PREFIX.bin made by `moetitan data pack`");
     MT_TRY(mt_config_check_world(c, r->world, e));
     return mt_loader_open(&r->loader, &data, e);

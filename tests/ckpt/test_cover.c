@@ -30,15 +30,16 @@ static bool accepted(const struct written *c, const struct world *w)
     mt_err e = {0};
     make_world(&got, 9);
     seal(c);
-    if (mt_ckpt_verify(c->folder, &meta, &e) == MT_OK && load(c->folder, &got.items, false, &meta, &e) == MT_OK)
+    if (mt_ckpt_verify(c->folder, &meta, &e) == MT_OK &&
+        load(c->folder, &got.items, false, &meta, &e) == MT_OK)
         return same_world(&got, w);
     printf("    %s\n", e.msg);
     return false;
 }
 
 /* The first tensor in these slices, the others whole: those of rank 0, then those of rank 1. */
-static void cut_first(struct written *c, struct world *w, const struct slice *zero, int n0, const struct slice *one,
-                      int n1)
+static void cut_first(struct written *c, struct world *w, const struct slice *zero, int n0,
+                      const struct slice *one, int n1)
 {
     struct slice s[TENSORS + 4];
     make_world(w, 1);
@@ -49,7 +50,8 @@ static void cut_first(struct written *c, struct world *w, const struct slice *ze
     write_rank(c, w, 1, s, n1);
     write_text(c, "config.yaml", "");
 }
-#define SLICES(...) (const struct slice[]){__VA_ARGS__}, (int)(sizeof((struct slice[]){__VA_ARGS__}) / sizeof(struct slice))
+#define SLICES(...) \
+    (const struct slice[]){__VA_ARGS__}, (int)(sizeof((struct slice[]){__VA_ARGS__}) / sizeof(struct slice))
 
 TEST(rows_missing)
 {
@@ -98,17 +100,23 @@ TEST(files_that_contradict_each_other)
     static struct world w;
     struct written c;
     cut_first(&c, &w, SLICES({0, 0, 4}), SLICES({0, 4, 4}));
-    replace(&c, "rank-00001.json", "\"embed.weight@4\": {\"shape\": [8,12]", "\"embed.weight@4\": {\"shape\": [9,12]");
+    replace(&c, "rank-00001.json", "\"embed.weight@4\": {\"shape\": [8,12]",
+            "\"embed.weight@4\": {\"shape\": [9,12]");
     CHECK(refused(&c, "tensor 'embed.weight' is", ""));
     cut_first(&c, &w, SLICES({0, 0, 4}), SLICES({0, 4, 4}));
-    replace(&c, "rank-00001.json", "\"embed.weight@4\": {\"shape\": [8,12]", "\"embed.weight@4\": {\"shape\": [8,13]");
-    CHECK(refused(&c, "rank-00001.safetensors': tensor 'embed.weight@4' is [4, 12], which are no rows of the [8, 13]", ""));
+    replace(&c, "rank-00001.json", "\"embed.weight@4\": {\"shape\": [8,12]",
+            "\"embed.weight@4\": {\"shape\": [8,13]");
+    CHECK(refused(
+        &c, "rank-00001.safetensors': tensor 'embed.weight@4' is [4, 12], which are no rows of the [8, 13]",
+        ""));
     cut_first(&c, &w, SLICES({0, 0, 4}), SLICES({0, 4, 4}));
-    replace(&c, "rank-00001.json", "\"embed.weight@4\": {\"shape\": [8,12]", "\"embed.weight@4\": {\"shape\": [7,12]");
+    replace(&c, "rank-00001.json", "\"embed.weight@4\": {\"shape\": [8,12]",
+            "\"embed.weight@4\": {\"shape\": [7,12]");
     CHECK(refused(&c, "which are no rows of the [7, 12]", "rank-00001.json"));
     cut_first(&c, &w, SLICES({0, 0, 4}), SLICES({0, 4, 4}));
     replace(&c, "rank-00001.json", "\"embed.weight@4\"", "\"embed.veight@4\"");
-    CHECK(refused(&c, "rank-00001.json' lists tensor 'embed.veight@4', which '", "rank-00001.safetensors' does not hold"));
+    CHECK(refused(&c, "rank-00001.json' lists tensor 'embed.veight@4', which '",
+                  "rank-00001.safetensors' does not hold"));
     cut_first(&c, &w, SLICES({0, 0, 4}), SLICES({0, 4, 4}));
     replace(&c, "rank-00001.json", "\"file\"", "\"fill\"");
     CHECK(refused(&c, "rank-00001.json'", "another version"));
@@ -160,7 +168,8 @@ TEST(versions_mixed)
     s[1] = (struct slice){0, 4, 4};
     write_others(&c, &w, 0, s, 2);
     write_text(&c, "config.yaml", "");
-    CHECK(refused(&c, "rows of tensor 'embed.weight', in a checkpoint of whole ones", "rank-00000.safetensors"));
+    CHECK(refused(&c, "rows of tensor 'embed.weight', in a checkpoint of whole ones",
+                  "rank-00000.safetensors"));
 }
 
 int main(void)

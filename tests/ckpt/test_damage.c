@@ -54,7 +54,8 @@ static bool passed_over(struct pair *p, const char *one, const char *two)
     struct quiet q;
     mt_err e;
     int64_t step = resume(p, &q, &e);
-    if (step == OLDER && strstr(q.said, "passing over a checkpoint") && strstr(q.said, one) && strstr(q.said, two))
+    if (step == OLDER && strstr(q.said, "passing over a checkpoint") && strstr(q.said, one) &&
+        strstr(q.said, two))
         return true;
     printf("    step %" PRId64 ", said \"%s\" %s; wanted \"%s\" and \"%s\"\n", step, q.said, e.msg, one, two);
     return false;
@@ -223,7 +224,8 @@ TEST(missing_and_swapped_files)
     for (int kind = 0; kind < 2; kind++) { /* one rank's for another's */
         static const char *const two[2][2] = {{"rank-00000.safetensors", "rank-00003.safetensors"},
                                               {"rank-00000.json", "rank-00003.json"}};
-        CHECK(read_bytes(&b, path_in(NEWER, two[kind][0])) && read_bytes(&other, path_in(NEWER, two[kind][1])));
+        CHECK(read_bytes(&b, path_in(NEWER, two[kind][0])) &&
+              read_bytes(&other, path_in(NEWER, two[kind][1])));
         write_bytes(path_in(NEWER, two[kind][0]), other.at, other.n);
         write_bytes(path_in(NEWER, two[kind][1]), b.at, b.n);
         CHECK(passed_over(&p, two[kind][0], ""));
@@ -265,11 +267,37 @@ TEST(nothing_but_damaged_ones)
     CHECK_INT(resume(&p, &q, &e), -1);
     CHECK(failed_so(e.code, &e, MT_CKPT, "no checkpoint is valid: step-00000002, step-00000001 of"));
     CHECK(strstr(e.msg, "ckpt.resume: never"));
-    CHECK(strstr(q.said, "rank-00001.safetensors': tensor '") && strstr(q.said, "rank-00003.json' is damaged"));
+    CHECK(strstr(q.said, "rank-00001.safetensors': tensor '") &&
+          strstr(q.said, "rank-00003.json' is damaged"));
     unlink(path_in(OLDER, "manifest.json"));
     unlink(path_in(NEWER, "manifest.json"));
     CHECK_INT(resume(&p, &q, &e), -1);
     CHECK_INT(e.code, MT_OK); /* saves that did not end: a new run */
+}
+
+/* What the system refuses to let us read is not taken for damage: an older one would throw work away. */
+TEST(unreadable_is_not_damaged)
+{
+    static struct pair p;
+    static const char *const name[] = {"rank-00002.safetensors", "rank-00001.json", "config.yaml",
+                                       "metrics.jsonl", "manifest.json"};
+    make_pair(&p, 2, 4);
+    chmod(temporary_folder(), 0755);
+    for (size_t i = 0; i < sizeof name / sizeof *name; i++) {
+        struct quiet q;
+        mt_err e;
+        int64_t step = 0;
+        chmod(path_in(NEWER, name[i]), 0);
+        bool root = geteuid() == 0, other = root && !seteuid(65534); /* to whom permissions mean something */
+        if (!root || other) step = resume(&p, &q, &e);
+        if (other && seteuid(0)) abort();
+        chmod(path_in(NEWER, name[i]), 0644);
+        if (root && !other) SKIP("permissions mean nothing to root here");
+        CHECK_INT(step, -1);
+        CHECK(failed_so(e.code, &e, MT_IO, name[i]));
+        CHECK(!strstr(q.said, "passing over"));
+    }
+    check_sound(&p);
 }
 
 int main(void)
@@ -281,6 +309,7 @@ int main(void)
     RUN(missing_and_swapped_files);
     RUN(stale_files_of_another_world);
     RUN(nothing_but_damaged_ones);
+    RUN(unreadable_is_not_damaged);
     remove_temporary_folder();
     return DONE();
 }

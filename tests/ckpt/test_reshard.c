@@ -105,12 +105,14 @@ TEST(what_is_refused)
         CHECK(read_bytes(&b, path));
         size_t at = 4096;
         for (int i = 0; i < n; i++) {
-            for (int64_t row = 0; row < s[i].rows; row++, at += (size_t)mt_ckpt_row_bytes(&w.item[s[i].tensor])) {
+            for (int64_t row = 0; row < s[i].rows;
+                 row++, at += (size_t)mt_ckpt_row_bytes(&w.item[s[i].tensor])) {
                 char want[200];
                 b.at[at] ^= 8;
                 write_bytes(path, b.at, b.n);
                 b.at[at] ^= 8;
-                snprintf(want, sizeof want, "rank-%05d.safetensors': tensor '%s'", rank, w.item[s[i].tensor].name);
+                snprintf(want, sizeof want, "rank-%05d.safetensors': tensor '%s'", rank,
+                         w.item[s[i].tensor].name);
                 CHECK(failed_so(reshard(c.folder, "x", 7, &e), &e, MT_CKPT, want));
                 CHECK(!exists(to("x")));
             }

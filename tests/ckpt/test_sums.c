@@ -15,14 +15,15 @@ TEST(both_versions)
 {
     struct mt_sums s;
     mt_err e;
-    CHECK_INT(parse("{\"tensors\":{\"b\":\"0123456789abcdef\",\"a.weight\":\"00000000000000ff\"}}\n", &s, &e), MT_OK);
+    CHECK_INT(parse("{\"tensors\":{\"b\":\"0123456789abcdef\",\"a.weight\":\"00000000000000ff\"}}\n", &s, &e),
+              MT_OK);
     CHECK(!s.has_file);
     CHECK_INT(s.n, 2);
     CHECK_STR(s.entry[0].key, "a.weight");
     CHECK(s.entry[0].whole && s.entry[0].xxh3 == 255);
     mt_sums_release(&s);
-    CHECK_INT(parse(FILE_ "\"w@4\": {\"shape\": [8,12], \"row\": 4, " SUM "}, \"b\": {\"shape\": [5], \"row\": 0, " SUM
-                          "}}}\n",
+    CHECK_INT(parse(FILE_ "\"w@4\": {\"shape\": [8,12], \"row\": 4, " SUM
+                          "}, \"b\": {\"shape\": [5], \"row\": 0, " SUM "}}}\n",
                     &s, &e),
               MT_OK);
     CHECK(s.has_file && s.bytes == 4512 && s.xxh3 == 255);

@@ -47,7 +47,8 @@ static inline void hub_reduce(struct seat *s, int64_t *x, int64_t n, bool most)
         for (int64_t i = 0; i < n; i++) h->sum[i] = most ? INT64_MIN : 0;
     pthread_barrier_wait(&h->all);
     pthread_mutex_lock(&h->lock);
-    for (int64_t i = 0; i < n; i++) h->sum[i] = !most ? h->sum[i] + x[i] : x[i] > h->sum[i] ? x[i] : h->sum[i];
+    for (int64_t i = 0; i < n; i++)
+        h->sum[i] = !most ? h->sum[i] + x[i] : x[i] > h->sum[i] ? x[i] : h->sum[i];
     pthread_mutex_unlock(&h->lock);
     pthread_barrier_wait(&h->all);
     memcpy(x, h->sum, (size_t)n * sizeof *x);
@@ -86,11 +87,8 @@ static inline void hub_receive(void *impl, int from, void *data, int64_t bytes)
     pthread_mutex_unlock(&s->hub->lock);
 }
 
-static const struct mt_job_ops hub_ops = {.broadcast = hub_broadcast,
-                                          .sum = hub_sum,
-                                          .most = hub_most,
-                                          .send = hub_send,
-                                          .receive = hub_receive};
+static const struct mt_job_ops hub_ops = {
+    .broadcast = hub_broadcast, .sum = hub_sum, .most = hub_most, .send = hub_send, .receive = hub_receive};
 
 /* Calls work(arg, job) on n threads, each a process of one rank of the job; returns the bytes they sent. */
 struct hub_thread {
@@ -117,8 +115,14 @@ static inline int64_t hub_run(int n, void (*work)(void *arg, const struct mt_job
     pthread_cond_init(&hub.changed, NULL);
     for (int i = 0; i < n; i++) {
         t[i] = (struct hub_thread){.seat = {&hub, i}, .work = work, .arg = arg};
-        t[i].job = (struct mt_job){
-            .n = n, .me = i, .on_node = n, .world = n, .first = i, .n_local = 1, .ops = &hub_ops, .impl = &t[i].seat};
+        t[i].job = (struct mt_job){.n = n,
+                                   .me = i,
+                                   .on_node = n,
+                                   .world = n,
+                                   .first = i,
+                                   .n_local = 1,
+                                   .ops = &hub_ops,
+                                   .impl = &t[i].seat};
         if (pthread_create(&t[i].thread, NULL, hub_thread, &t[i])) abort();
     }
     for (int i = 0; i < n; i++) pthread_join(t[i].thread, NULL);

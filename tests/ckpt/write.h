@@ -76,7 +76,8 @@ static inline void write_tensors_of(const struct written *c, const struct world 
 }
 
 /* Both files of a rank. */
-static inline void write_rank(const struct written *c, const struct world *w, int rank, const struct slice *s, int n)
+static inline void write_rank(const struct written *c, const struct world *w, int rank, const struct slice *s,
+                              int n)
 {
     char path[400];
     uint64_t sum;
@@ -121,16 +122,16 @@ static inline void seal(const struct written *c)
     unlink(path);
     FILE *f = open_memstream(&text, &bytes);
     fprintf(f,
-            "{\"format\": \"moetitan checkpoint\", \"version\": %d, \"step\": %" PRId64 ", \"tokens\": %" PRId64
-            ", \"world\": %d, \"files\": [",
+            "{\"format\": \"moetitan checkpoint\", \"version\": %d, \"step\": %" PRId64
+            ", \"tokens\": %" PRId64 ", \"world\": %d, \"files\": [",
             c->version, c->step, 1000 * c->step, c->world);
     DIR *d = opendir(c->folder);
     for (struct dirent *x; (x = readdir(d));) {
         if (x->d_name[0] == '.') continue;
         snprintf(path, sizeof path, "%s/%s", c->folder, x->d_name);
         if (!read_bytes(&b, path)) abort();
-        fprintf(f, "%s\n  {\"name\": \"%s\", \"bytes\": %zu, \"xxh3\": \"%016" PRIx64 "\"}", comma, x->d_name, b.n,
-                mt_xxh3(b.at, (int64_t)b.n));
+        fprintf(f, "%s\n  {\"name\": \"%s\", \"bytes\": %zu, \"xxh3\": \"%016" PRIx64 "\"}", comma, x->d_name,
+                b.n, mt_xxh3(b.at, (int64_t)b.n));
         comma = ",";
     }
     closedir(d);
@@ -153,8 +154,8 @@ static inline int slices_of(const struct world *w, int world, int rank, struct s
     }
     return n;
 }
-static inline void write_sound(struct written *c, const struct world *w, const char *run, int version, int world,
-                               int64_t step)
+static inline void write_sound(struct written *c, const struct world *w, const char *run, int version,
+                               int world, int64_t step)
 {
     struct slice s[TENSORS];
     char config[64], metrics[80];
@@ -165,7 +166,8 @@ static inline void write_sound(struct written *c, const struct world *w, const c
     }
     snprintf(config, sizeof config, "train: {seed: %" PRId64 "}\n", 17 + step);
     write_text(c, "config.yaml", config);
-    snprintf(metrics, sizeof metrics, "{\"step\": 1, \"loss\": 5.5}\n{\"step\": %" PRId64 ", \"loss\": 5.25}\n", step);
+    snprintf(metrics, sizeof metrics,
+             "{\"step\": 1, \"loss\": 5.5}\n{\"step\": %" PRId64 ", \"loss\": 5.25}\n", step);
     if (version > 1) write_text(c, "metrics.jsonl", metrics);
     seal(c);
 }

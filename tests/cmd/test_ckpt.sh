@@ -1,4 +1,4 @@
-# moetitan ckpt: ls, show, verify, diff, prune.
+# moetitan ckpt: ls, show, verify, diff, reshard, prune.
 source tests/check.sh
 source tests/ckpt/small.sh
 source_of() { echo "$work/run/ckpt/step-0000000$1"; }
@@ -11,16 +11,21 @@ check "a run that saves" ended 0
 
 # What is wrong with the words
 for words in "" "lss $work/run" "ls" "ls a b" "ls --keep 1 $work/run" "show" "verify a b" "verify --verify $work/run" \
-    "diff $work/run" "prune" "ls --what $work/run" "prune $work/run --keep"; do
+    "diff $work/run" "prune" "reshard a" "reshard a b c --ranks 2" "reshard a b --keep 2" "reshard a b" "ls --what $work/run" "prune $work/run --keep"; do
     # shellcheck disable=SC2086 # words
     run "$MT_BIN" ckpt $words
     check "usage of 'ckpt $words'" ended 2
-    check "usage says so for 'ckpt $words'" says '^moetitan: (usage: moetitan ckpt|ckpt prune: say how many)'
+    check "usage says so for 'ckpt $words'" says '^moetitan: (usage: moetitan ckpt|ckpt prune: say how many|ckpt reshard: say for how many)'
 done
 for keep in 0 -1 x 1x 99999999999999999999; do
     run "$MT_BIN" ckpt prune "$work/run" --keep "$keep"
     check "--keep $keep" ended 2
     check "--keep $keep is named" says "'$keep' is not a whole number"
+done
+for ranks in 0 x 4097; do
+    run "$MT_BIN" ckpt reshard "$(source_of 6)" "$work/re" --ranks "$ranks"
+    check "--ranks $ranks" ended 2
+    check "--ranks $ranks is named" says "--ranks '?$ranks'? is "
 done
 run "$MT_BIN" ckpt ls "$work"
 check "no run: exit code" ended 5
@@ -64,6 +69,27 @@ check "another model: more tensors" says '^  layers.2.attn.q.weight +only in the
 run "$MT_BIN" ckpt diff "$(source_of 6)" "$work/again/ckpt/step-00000006"
 check "resumed is the same to the bit" ended 0
 
+# reshard, there and back
+run "$MT_BIN" ckpt reshard "$(source_of 6)" "$work/files/seven" --ranks 7
+check "reshard" ended 0
+check "reshard says so" says '^.*/files/seven: files of 7 ranks$'
+check "reshard: no bar where no terminal is" test "$(wc -l <"$work/out")" = 1
+check "reshard: files" test "$(find "$work/files/seven" -name 'rank-*.safetensors' | wc -l)" = 7
+run "$MT_BIN" ckpt show "$work/files/seven"
+check "reshard: show" says '^  format   version 2, written by 7 ranks$'
+run "$MT_BIN" ckpt diff "$(source_of 6)" "$work/files/seven"
+check "reshard: the same to the bit" says '^[0-9]+ tensors, equal to the bit$'
+run "$MT_BIN" ckpt reshard "$work/files/seven" "$work/files/one" --ranks 1
+check "and back" ended 0
+check "and back: the same tensors, by name" test "$(stat -c %s "$work/files/one/rank-00000.safetensors")" -gt 100000
+run "$MT_BIN" ckpt diff "$(source_of 6)" "$work/files/one"
+check "and back: the same to the bit" ended 0
+run "$MT_BIN" ckpt reshard "$work/files/seven" "$work/files/one" --ranks 2
+check "a folder that is there" ended 2
+check "a folder that is there: said" says "'$work/files/one' is there already"
+run "$MT_BIN" sample "$work/files/seven" --tokens 3
+check "a sample of the resharded" ended 0
+
 # Damage
 damage 6 300000
 run "$MT_BIN" ckpt verify "$(source_of 6)"
@@ -99,4 +125,16 @@ check "resume" ended 0
 check "resume from step 4" says 'going on from .*/step-00000004$'
 run "$MT_BIN" ckpt verify "$(source_of 6)"
 check "saved anew" ended 0
+
+# Metrics that the run's folder has lost come from the checkpoint.
+steps=6
+lines_of() { grep -c '"loss"' "$work/run/metrics.jsonl"; }
+check "all metrics are there" test "$(lines_of)" = 6
+for lost in all some; do
+    steps=$((steps + 1))
+    if [[ $lost == all ]]; then rm "$work/run/metrics.jsonl"; else sed -i 2,4d "$work/run/metrics.jsonl"; fi
+    run "$MT_BIN" train "$work/small.yaml" train.steps=$steps
+    check "metrics lost, $lost: resumed" ended 0
+    check "metrics lost, $lost: there again" test "$(lines_of)" = $steps
+done
 finish

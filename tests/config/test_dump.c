@@ -40,14 +40,16 @@ static const char *const changed =
     "  dense: gather, batch_bytes: 1MiB}\n"
     "data: {train: 'a \"b\" \\c # d', valid: \"\\u00e4\", valid_fraction: 0.1, mode: packed, eod: 3, "
     "document_mask: false,\n"
-    "  reset_positions: false, balance: attention, prefetch: 4}\n"
+    "  reset_positions: false, balance: attention, prefetch: 4,\n"
+    "  blend: [{path: 'a \"b\"', weight: 0.25}, {path: c, weight: 3}]}\n"
     "device: {type: cpu, isa: avx2, workers: 3, memory: 1536, order_seed: 5}\n"
     "host: {memory: 3GiB, huge_pages: require, numa: '1'}\n"
     "offload: {activations: {fraction: 0.5, prefetch: 3}, masters: host, moments: host, grads: host, slots: "
     "3,\n"
     "  slot_bytes: 2MiB}\n"
     "recompute: {policy: none, keep: 'qkv, attention', keep_on: host, keep_memory: 1GiB}\n"
-    "ckpt: {interval: 7, interval_time: 30m, keep_last: 9, keep_every: 70, writers: 3, buffer: 2MiB, rate_limit: 5MiB, "
+    "ckpt: {interval: 7, interval_time: 30m, keep_last: 9, keep_every: 70, writers: 3, buffer: 2MiB, "
+    "rate_limit: 5MiB, "
     "timeout: 70s, resume: never, at_end: false}\n"
     "init: {from: x}\n"
     "run: {dir: '~', print_owners: true, memory: true, traffic: true, trace_collectives: true, stop_after: "
@@ -148,7 +150,7 @@ TEST(hash_covers_what_all_ranks_share)
         if (o->list == &mt_list_optim_group)
             a.optim_groups[1].lr_scale = 0.5;
         else if (o->list)
-            a.shard_groups_count = 1;
+            memcpy((char *)&a + o->list->count, &(int64_t){1}, 8);
         else
             memcpy((char *)&a + o->offset, (char *)&b + o->offset, o->size);
         if (!CHECK((mt_config_hash(&a) != defaults) == o->same)) printf("  %s\n", o->key);
@@ -175,7 +177,7 @@ TEST(resume_refuses_what_is_fixed)
         if (o->list == &mt_list_optim_group)
             b.optim_groups_count--;
         else if (o->list)
-            b.shard_groups_count++;
+            memcpy((char *)&b + o->list->count, &(int64_t){1}, 8);
         else
             memcpy((char *)&b + o->offset, (char *)&other + o->offset, o->size);
         const char *message = resume();

@@ -252,24 +252,27 @@ TEST(pairs_are_those_that_attention_sees)
 TEST(costs_are_read_in_the_order_of_the_step)
 {
     int32_t lengths[DOCUMENTS];
-    mt_index x;
-    mt_split train, valid;
+    mt_corpus c;
     mt_err e = {0};
-    mt_sample_rules rules = {.seq_len = T, .vocab = TOKENS, .eod = -1, .document_mask = true};
+    mt_corpus_part part = {put_corpus(lengths), 0};
+    mt_corpus_options o = {.part = &part,
+                           .n = 1,
+                           .seed = 9,
+                           .rules = {.seq_len = T, .vocab = TOKENS, .eod = -1, .document_mask = true}};
     mt_balance_price price = mt_balance_price_of(1e6, 3, 4, 16, 8);
     CHECK_CLOSE(price.token, 6e6, 0);
     CHECK_CLOSE(price.pair, 6 * 3 * 4 * 24, 0);
-    CHECK_INT(mt_index_open(&x, put_corpus(lengths), &e), MT_OK);
-    CHECK_INT(mt_split_cut(&train, &valid, &x, NULL, &rules, 0, &e), MT_OK);
+    CHECK_INT(mt_corpus_open(&c, &o, &e), MT_OK);
     mt_balance b = open_balance(3, 2, 2, false);
-    mt_balance_read(&b, &train, &rules, 9, price, 5);
+    mt_balance_read(&b, &c, price, 5);
+    const mt_split *train = &c.source[0].train;
     for (int64_t i = 0; i < 12; i++) {
-        int64_t number = 5 * 12 + i, n = train.count,
+        int64_t number = 5 * 12 + i, n = train->count,
                 unit = mt_permute(9, (uint64_t)(number / n), number % n, n);
-        CHECK_CLOSE(b.cost[i], 6e6 * T + 1728. * (double)pairs_of_filled(&train, &rules, unit), 0);
+        CHECK_CLOSE(b.cost[i], 6e6 * T + 1728. * (double)pairs_of_filled(train, &o.rules, unit), 0);
     }
     mt_balance_close(&b);
-    mt_index_close(&x);
+    mt_corpus_close(&c);
 }
 
 int main(void)

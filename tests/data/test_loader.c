@@ -35,7 +35,13 @@ static const char *put_corpus(const char *name)
 
 static mt_data_options options(const char *train)
 {
-    return (mt_data_options){.train = train,
+    static mt_corpus_part part[8];
+    static int turn;
+    mt_corpus_part *p = &part[turn++ % 8];
+    *p = (mt_corpus_part){train, 0};
+    return (mt_data_options){.train = p,
+                             .n_train = 1,
+                             .steps = 100,
                              .valid_fraction = 0.1,
                              .document_mask = true,
                              .reset_positions = true,
@@ -125,8 +131,8 @@ TEST(balanced_batches_are_the_same_sequences)
     mt_data_options o = options(put_corpus("b"));
     mt_index x;
     mt_err e = {0};
-    CHECK_INT(mt_index_open(&x, o.train, &e), MT_OK);
-    CHECK_INT(mt_bins_write(&x, o.train, 64, &e), MT_OK);
+    CHECK_INT(mt_index_open(&x, o.train->path, &e), MT_OK);
+    CHECK_INT(mt_bins_write(&x, o.train->path, 64, &e), MT_OK);
     mt_index_close(&x);
     o.seq_len = 64;
     o.price = (mt_balance_price){1, 1};
@@ -316,7 +322,7 @@ TEST(packed_samples_cover_each_token_once)
     mt_index x;
     mt_loader *l;
     mt_err e = {0};
-    CHECK_INT(mt_index_open(&x, o.train, &e), MT_OK);
+    CHECK_INT(mt_index_open(&x, o.train->path, &e), MT_OK);
     CHECK_INT(mt_bins_write(&x, in_folder("p"), 10, &e), MT_OK);
     mt_index_close(&x);
     o.mode = MT_DATA_PACKED;
@@ -366,12 +372,12 @@ static void cut_file(mt_data_mode mode, const char *suffix, const char *message)
     int64_t labels;
     char path[300];
     arrays a = arrays_open(160);
-    CHECK_INT(mt_index_open(&x, o.train, &e), MT_OK);
-    CHECK_INT(mt_bins_write(&x, o.train, 10, &e), MT_OK);
+    CHECK_INT(mt_index_open(&x, o.train->path, &e), MT_OK);
+    CHECK_INT(mt_bins_write(&x, o.train->path, 10, &e), MT_OK);
     mt_index_close(&x);
     o.mode = mode;
     CHECK_INT(mt_loader_open(&l, &o, &e), MT_OK);
-    snprintf(path, sizeof path, "%s%s", o.train, suffix);
+    snprintf(path, sizeof path, "%s%s", o.train->path, suffix);
     CHECK_INT(truncate(path, 10), 0);
     CHECK_INT(mt_loader_prefetch(l, 0, 0, &a.at, &e), MT_OK);
     CHECK_INT(mt_loader_wait(l, 0, 0, &info, &e), MT_DATA);
@@ -402,10 +408,10 @@ TEST(options_that_do_not_fit)
 {
     const mt_data_options sound = options(put_corpus("c"));
     mt_data_options o = sound;
-    o.train = "";
+    o.train = &(mt_corpus_part){"", 0};
     refuse(o, MT_CONFIG, "data.train is not set");
     o = sound;
-    o.train = in_folder("nothing");
+    o.train = &(mt_corpus_part){in_folder("nothing"), 0};
     refuse(o, MT_DATA, "nothing.idx: cannot open");
     o = sound;
     o.valid = in_folder("nothing");

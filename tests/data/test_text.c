@@ -138,8 +138,90 @@ TEST(files_that_are_not_there)
     CHECK_INT(mt_text_pack(&o, &counts, &e), MT_CONFIG);
 }
 
+/* The tokens of a file by one thread, into ids; how many. */
+static int64_t ids_of(const char *const *inputs, int64_t n_inputs, const mt_tokenizer *t, int threads,
+                      int32_t *ids, int64_t room)
+{
+    mt_text_options o = {.inputs = inputs,
+                         .n_inputs = n_inputs,
+                         .prefix = in_folder("out"),
+                         .unit = MT_DOCUMENT_LINE,
+                         .eod = 1,
+                         .tokenizer = t,
+                         .threads = threads};
+    mt_index x;
+    e = (mt_err){0};
+    if (!CHECK_INT(mt_text_pack(&o, &counts, &e), MT_OK) ||
+        !CHECK_INT(mt_index_open(&x, in_folder("out"), &e), MT_OK))
+        return -1;
+    int64_t n = x.n_tokens < room ? x.n_tokens : room;
+    CHECK_INT(mt_index_read(&x, ids, 0, n, INT32_MAX, &e), MT_OK);
+    mt_index_close(&x);
+    return n;
+}
+
+/* Lines of all lengths, among them some longer than a batch. */
+static void write_lines(const char *path, int64_t lines)
+{
+    FILE *f = fopen(path, "wb");
+    for (int64_t i = 0; f && i < lines; i++) {
+        int64_t words = i % 1000 == 999 ? 300000 : i % 37;
+        for (int64_t w = 0; w < words; w++) fprintf(f, "caf\xc3\xa9 %lld ", (long long)(i * w % 9973));
+        fputc('\n', f);
+    }
+    CHECK(f && !fclose(f));
+}
+
+TEST(threads_and_compression_change_nothing)
+{
+    enum { ROOM = 40000000 };
+    static int32_t one[ROOM], other[ROOM];
+    char plain_path[200], packed_path[200], command[500];
+    const char *plain = plain_path, *packed = packed_path;
+    mt_tokenizer *t;
+    e = (mt_err){0};
+    if (!CHECK_INT(mt_tokenizer_open(&t, "tests/golden/tokenizer_llama3.json", &e), MT_OK)) return;
+    snprintf(plain_path, sizeof plain_path, "%s", in_folder("lines.txt"));
+    snprintf(packed_path, sizeof packed_path, "%s", in_folder("lines.txt.zst"));
+    write_lines(plain, 3000);
+    int64_t n = ids_of(&plain, 1, t, 1, one, ROOM);
+    CHECK(n > 1000000 && n < ROOM);
+    CHECK_INT(ids_of(&plain, 1, t, 3, other, ROOM), n);
+    CHECK(!memcmp(one, other, (size_t)n * sizeof *one));
+    CHECK_INT(counts.empty, 81); /* 82 lines are multiples of 37, one of them is long */
+    snprintf(command, sizeof command, "zstd -q -f '%s' -o '%s'", plain, packed);
+    if (!system(command)) {
+        CHECK_INT(ids_of(&packed, 1, t, 2, other, ROOM), n);
+        CHECK(!memcmp(one, other, (size_t)n * sizeof *one));
+        CHECK_INT(truncate(packed, 5000), 0);
+        mt_text_options o = {.inputs = &packed, .n_inputs = 1, .prefix = in_folder("out"), .eod = -1};
+        e = (mt_err){0};
+        CHECK_INT(mt_text_pack(&o, &counts, &e), MT_DATA);
+        CHECK(strstr(e.msg, "lines.txt.zst: damaged") && strstr(e.msg, "within a frame"));
+    }
+    mt_tokenizer_close(t);
+}
+
+TEST(the_first_bad_line_is_told_whatever_thread_met_it)
+{
+    char path[200];
+    const char *input = path;
+    snprintf(path, sizeof path, "%s", in_folder("bad.jsonl"));
+    FILE *f = fopen(path, "wb");
+    for (int i = 0; f && i < 60000; i++)
+        fprintf(f, i == 40000 || i == 59000 ? "{\"text\": 1}\n" : "{\"text\": \"some text %d\"}\n", i);
+    CHECK(f && !fclose(f));
+    mt_text_options o = {
+        .inputs = &input, .n_inputs = 1, .prefix = in_folder("out"), .eod = -1, .threads = 4};
+    e = (mt_err){0};
+    CHECK_INT(mt_text_pack(&o, &counts, &e), MT_DATA);
+    CHECK(strstr(e.msg, "bad.jsonl:40001:"));
+}
+
 int main(void)
 {
+    RUN(threads_and_compression_change_nothing);
+    RUN(the_first_bad_line_is_told_whatever_thread_met_it);
     RUN(text_by_file_line_and_paragraph);
     RUN(several_files_and_a_long_one);
     RUN(json_lines);

@@ -413,6 +413,79 @@ TEST(equal_programs_are_kept_once)
     mt_ledger_release(&j.g);
 }
 
+/* Ranks that differ in what they do, how much of it, or both; copies and waits among it. */
+static void varied(struct job *j, struct mt_ctx *c)
+{
+    int odd = c->rank % 2;
+    for (int i = 1; i < 40; i++) {
+        kernel(j, c, MT_COMPUTE, c->rank + i);
+        gather(j, c, MT_GATHER, i % 2, 1 + i % 3);
+        copy(j, c, MT_H2D, odd ? i : 7);
+        wait_for(c, MT_COMPUTE, MT_GATHER);
+        if (odd) wait_for(c, MT_H2D, MT_COMPUTE);
+        if (c->rank == 2) kernel(j, c, MT_REDUCE, 1);
+    }
+}
+static void record_one(struct job *j, struct mt_simclock *k, int rank,
+                       void (*program)(struct job *, struct mt_ctx *))
+{
+    struct mt_ctx c;
+    mt_ctx_init(&c, rank, j->world, &mt_device_simclock, &j->g);
+    mt_simclock_begin(k, &c);
+    program(j, &c);
+    mt_simclock_end(k, &c);
+}
+/* By two clocks that met everything in other orders, and in one: to the bit. */
+TEST(clocks_are_brought_together)
+{
+    struct job one = JOB(6, 2), j = JOB(6, 2);
+    struct mt_simclock *other;
+    mt_err e = {0};
+    struct mt_simclock_options o = {6, 2, 100, 3, members, &j.world};
+    CHECK(run_job(&one, varied) == MT_OK);
+    CHECK(mt_simclock_open(&j.k, &o, &e) == MT_OK && mt_simclock_open(&other, &o, &e) == MT_OK);
+    mt_ledger_init(&j.g, 64);
+    j.row[0] = mt_row_add(&j.g, MT_DEVICE_ARENA, MT_ROW_SCRATCH, 1000 * MS, "device");
+    j.row[1] = mt_row_add(&j.g, MT_HOST_ARENA, MT_ROW_SCRATCH, 1000 * MS, "host");
+    for (int i = 0; i < 6; i++) record_one(&j, i % 4 ? other : j.k, 5 - i, varied);
+    mt_simclock_merge(j.k, other);
+    j.run.cluster = &j.c;
+    j.run.traced = 0;
+    CHECK(mt_simclock_replay(j.k, &j.run, j.out, NULL, &e) == MT_OK);
+    CHECK_INT(mt_simclock_programs(j.k), 6);
+    CHECK(!memcmp(one.out, j.out, sizeof one.out));
+    CHECK(j.out[0].end > 0);
+    mt_simclock_close(other);
+    mt_simclock_close(j.k);
+    mt_ledger_release(&j.g);
+}
+
+static void small_steps(struct job *j, struct mt_ctx *c)
+{
+    for (int i = 0; i < 1000; i++) kernel(j, c, MT_COMPUTE, 1);
+}
+static void large_steps(struct job *j, struct mt_ctx *c)
+{
+    for (int i = 0; i < 1000; i++) kernel(j, c, MT_COMPUTE, 2);
+}
+/* Two programs with the same operations, of other sizes: these alone are kept of the second. */
+TEST(sizes_are_kept_apart)
+{
+    struct job j = JOB(2, 2);
+    mt_err e = {0};
+    struct mt_simclock_options o = {2, 2, 100, 3, members, &j.world};
+    CHECK(mt_simclock_open(&j.k, &o, &e) == MT_OK);
+    mt_ledger_init(&j.g, 64);
+    j.row[0] = mt_row_add(&j.g, MT_DEVICE_ARENA, MT_ROW_SCRATCH, 1000 * MS, "device");
+    record_one(&j, j.k, 0, small_steps);
+    int64_t first = mt_simclock_bytes(j.k);
+    record_one(&j, j.k, 1, large_steps);
+    CHECK_INT(mt_simclock_programs(j.k), 2);
+    CHECK(3 * (mt_simclock_bytes(j.k) - first) < first);
+    mt_simclock_close(j.k);
+    mt_ledger_release(&j.g);
+}
+
 static void one_too_many(struct job *j, struct mt_ctx *c)
 {
     gather(j, c, MT_GATHER, 0, 1);
@@ -441,6 +514,8 @@ int main(void)
     RUN(lateness_on_another_stream);
     RUN(waits_behind_waits);
     RUN(equal_programs_are_kept_once);
+    RUN(clocks_are_brought_together);
+    RUN(sizes_are_kept_apart);
     RUN(ranks_that_wait_for_ever);
     return DONE();
 }

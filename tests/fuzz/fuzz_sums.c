@@ -8,11 +8,11 @@
 #include "mutate.h"
 
 /* What a changed copy is given: pieces of JSON and of such lists. */
-#define FUZZ_SUMS_WORDS                                                                                       \
-    "{", "}", "[", "]", ",", ":", "\"", "@", "@0", "@9", "@-1", "@01", "\\u0000", "\\u001b", "\\", "null",    \
-        "-1", "0", "1", "0.5", "1e300", "9007199254740992", "9007199254740993", "[[[[[[[[", "\"file\": {",    \
-        "\"tensors\": {", "\"shape\": [1]", "\"shape\": [2, 3]", "\"row\": 0", "\"bytes\": 1",                \
-        "\"xxh3\": \"0123456789abcdef\"", "\xff", " ", "\"a\": \"0123456789abcdef\",",                        \
+#define FUZZ_SUMS_WORDS                                                                                    \
+    "{", "}", "[", "]", ",", ":", "\"", "@", "@0", "@9", "@-1", "@01", "\\u0000", "\\u001b", "\\", "null", \
+        "-1", "0", "1", "0.5", "1e300", "9007199254740992", "9007199254740993", "[[[[[[[[", "\"file\": {", \
+        "\"tensors\": {", "\"shape\": [1]", "\"shape\": [2, 3]", "\"row\": 0", "\"bytes\": 1",             \
+        "\"xxh3\": \"0123456789abcdef\"", "\xff", " ", "\"a\": \"0123456789abcdef\",",                     \
         "\"a@5\": {\"shape\": [7, 3], \"row\": 5, \"xxh3\": \"0123456789abcdef\"},"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -10,14 +10,13 @@
 
 enum { SEQ = 16, BATCH = 48, BEFORE = 2 };
 
-#define ANY                                                                                           \
-    "train.dtype=f32", "train.seq_len=16", "train.global_batch=48", "train.micro_batch=1",            \
-        "model.vocab=61", "optim.warmup_steps=0", "train.loss_chunk=20", "optim.decay_ratio=0",       \
-        "optim.lr=0.01", "model.init_std=0.1", "train.steps=5", "mesh.ranks_per_node=4",              \
-        "model.dim=40", "model.layers=2", "model.heads=4", "model.kv_heads=2", "model.head_dim=32",   \
-        "model.ffn=72", "model.experts=12", "model.top_k=3", "model.expert_ffn=24",                   \
-        "model.shared_ffn=136", "model.first_dense=1", "model.qk_norm=true", "model.score=sigmoid",   \
-        "model.bias_rate=0.01"
+#define ANY                                                                                                  \
+    "train.dtype=f32", "train.seq_len=16", "train.global_batch=48", "train.micro_batch=1", "model.vocab=61", \
+        "optim.warmup_steps=0", "train.loss_chunk=20", "optim.decay_ratio=0", "optim.lr=0.01",               \
+        "model.init_std=0.1", "train.steps=5", "mesh.ranks_per_node=4", "model.dim=40", "model.layers=2",    \
+        "model.heads=4", "model.kv_heads=2", "model.head_dim=32", "model.ffn=72", "model.experts=12",        \
+        "model.top_k=3", "model.expert_ffn=24", "model.shared_ffn=136", "model.first_dense=1",               \
+        "model.qk_norm=true", "model.score=sigmoid", "model.bias_rate=0.01"
 
 /* Of step `step`, the same over any number of ranks: token by token of the whole batch. */
 static void batches(struct mt_session *s, int64_t step)
@@ -29,7 +28,8 @@ static void batches(struct mt_session *s, int64_t step)
                 *beg = mt_address(c, m->host.begin), *pos = mt_address(c, m->host.pos);
         int64_t n = m->opt.micro_batches * m->shape.N;
         for (int64_t i = 0; i < n; i++) {
-            uint64_t x = (uint64_t)(step * BATCH * SEQ + r * n + i) * 6364136223846793005u + 1442695040888963407u;
+            uint64_t x = (uint64_t)(step * BATCH * SEQ + r * n + i) * 6364136223846793005u +
+                         1442695040888963407u;
             tok[i] = (int32_t)((x >> 33) % (uint64_t)m->shape.V);
             lab[i] = (tok[i] * 5 + 2) % (int32_t)m->shape.V;
             beg[i] = (int32_t)(i % m->shape.N / SEQ * SEQ);
@@ -168,7 +168,11 @@ static void load(const struct saved *v, int world, const char *const *options)
     free(x);
 }
 
-#define OPTIONS(...) (const char *const[]){__VA_ARGS__, NULL}
+#define OPTIONS(...)      \
+    (const char *const[]) \
+    {                     \
+        __VA_ARGS__, NULL \
+    }
 #define OWNED "shard.groups=[{match: '*.experts.*', placement: owned}, {match: '*', placement: owned}]"
 #define BLOCKS "shard.groups=[{match: '*.experts.*', placement: owned}, {match: '*', placement: block}]"
 TEST(eight_ranks_on_any_other)
@@ -193,7 +197,9 @@ TEST(replicas_and_owners_on_any_other)
 {
     struct saved v = {0};
     char command[64];
-    if (save(&v, OPTIONS("mesh.ep=2", "mesh.replicas=2", OWNED, "offload.masters=host", "offload.moments=host"), 8)) {
+    if (save(&v,
+             OPTIONS("mesh.ep=2", "mesh.replicas=2", OWNED, "offload.masters=host", "offload.moments=host"),
+             8)) {
         load(&v, 1, OPTIONS("mesh.ep=1"));
         load(&v, 6, OPTIONS("mesh.ep=2", "mesh.ranks_per_node=2"));
         load(&v, 12, OPTIONS("mesh.ep=4", "mesh.replicas=3", BLOCKS));
