@@ -30,14 +30,18 @@ extern const struct mt_cluster_row mt_cluster_rows[MT_N_CLUSTER_KEYS];
  *   ops:
  *     source: "measured here"
  *     rmsnorm_fwd.bf16: {times: 1.7, plus: 2e-6, above: 1e-4, then: 2.5}
+ *     attention_fwd.bf16: {half: 96, times: 1.2, plus: 0}
  *
  * times: as long as their class's numbers say; plus: seconds a call; then: instead of times, for what their class's numbers say
- * beyond `above` seconds, as caches overflow. Names are device/op.def's, which this layer does not know:
+ * beyond `above` seconds, as caches overflow; half: instead of gemm.depth_half, attention.pair or newton_schulz.half in what
+ * their class says. Names are device/op.def's, which this layer does not know:
  * device/cost.h checks them. */
 enum { MT_CLUSTER_TEXT = 192, MT_CLUSTER_OPS = 256 };
 struct mt_cluster_op {
     char name[40];                   /* "rmsnorm_fwd.bf16" */
     double times, plus, above, then; /* above 0: times holds everywhere */
+    double half;                     /* counts if has_half */
+    bool has_half;
 };
 struct mt_cluster {
     char name[64];
