@@ -352,6 +352,16 @@ static bool has_call(const struct mt_writers *w)
     return w->state == MT_WRITTEN_BUSY && w->fn && !w->called;
 }
 
+/* Others that still do something of a save that was given up come to its end, unless they hang. */
+static void wait_for_rest(struct mt_writers *w)
+{
+    struct timespec soon = later(now(), 2);
+    int64_t turn = w->turn;
+    for (int i = 0; i < w->n; i++)
+        while (w->writer[i].busy && w->writer[i].turn != w->turn && !gone(w, turn) && wait_until(w, soon))
+            continue;
+}
+
 static void call(struct mt_writers *w)
 {
     int64_t turn = w->turn;
@@ -359,6 +369,7 @@ static void call(struct mt_writers *w)
     mt_status (*fn)(void *, mt_err *) = w->fn;
     void *arg = w->arg;
     w->called = true;
+    wait_for_rest(w);
     pthread_mutex_unlock(&w->lock);
     mt_status st = fn(arg, &e);
     pthread_mutex_lock(&w->lock);

@@ -40,7 +40,8 @@ bool mt_writers_close(struct mt_writers *w);
 /* Begins to write the files into a folder, which is made if need be. Nothing of an earlier save may be under way. IO: every writer
  * still hangs in an earlier one. */
 MT_MUST_USE mt_status mt_writers_begin(struct mt_writers *w, const char *folder, mt_err *e);
-/* One of the writers runs a function, which must not use w. Otherwise as mt_writers_begin. */
+/* One of the writers runs a function, which must not use w, once those that do not hang have left what was given up. Otherwise as
+ * mt_writers_begin. */
 MT_MUST_USE mt_status mt_writers_call(struct mt_writers *w, mt_status (*fn)(void *arg, mt_err *e), void *arg,
                                       mt_err *e);
 /* What has become of what was begun; of a failure, its message. */
