@@ -22,7 +22,7 @@ raw_once() {
     local begun seconds
     rm -f "$work"/raw.*
     begun=$(date +%s.%N)
-    for i in 1 2; do dd if="$work/random" of="$work/raw.$i" bs=1M oflag=direct conv=fsync 2>/dev/null & done
+    for i in 1 2; do dd if="$work/random" of="$work/raw.$i" bs=4M oflag=direct conv=fsync 2>/dev/null & done
     wait
     seconds=$(awk -v a="$begun" -v b="$(date +%s.%N)" 'BEGIN { print b - a }')
     awk -v s="$seconds" -v half=$half 'BEGIN { print 2e-6 * half / s }'
@@ -59,7 +59,7 @@ plain_step() { awk -F'[:,]' '{ for (i = 1; i < NF; i++) if ($i ~ /"tokens_per_s"
 
 config
 raw=$(raw_rate)
-echo "raw       $raw MB/s: two of dd, O_DIRECT, 1 MiB at a time, random bytes, median of 5"
+echo "raw       $raw MB/s: two of dd, O_DIRECT, 4 MiB at a time, random bytes, median of 5"
 rm -rf "$work/run"
 train >"$work/out"
 grep '  checkpoint ' "$work/out" | tail -n "$saves" >"$work/saves"
