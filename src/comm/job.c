@@ -1,5 +1,7 @@
 #include "comm/job.h"
 
+#include "comm/who.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +38,11 @@ mt_status mt_job_agree(const struct mt_job *j, mt_status st, mt_err *e)
     mt_err found = *e;
     mt_job_broadcast(j, &found, sizeof found, first);
     *e = found;
-    mt_err_while(e, "rank %d", first);
+    struct mt_who who = mt_job_who(j, st != MT_OK);
+    if (who.n > 1 && who.n < j->n)
+        mt_err_while(e, "ranks %s; rank %d", mt_who_text(&who), first);
+    else
+        mt_err_while(e, "rank %d", first);
     return e->code;
 }
 

@@ -34,7 +34,7 @@ MT_MUST_USE mt_status mt_job_open(struct mt_job *j, const struct mt_launch *l, m
 void mt_job_close(struct mt_job *j, mt_status st, mt_err *e);
 
 /* How a phase went: MT_OK if it did for all; else all get the status and message of the first process where
- * it failed. */
+ * it failed, which names all of them where it did not fail for all. */
 MT_MUST_USE mt_status mt_job_agree(const struct mt_job *j, mt_status st, mt_err *e);
 /* RANKS on all processes unless they have the same text; the message shows the first line that differs,
  * called `what`. */

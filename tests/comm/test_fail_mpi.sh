@@ -14,6 +14,20 @@ run timeout 60 mpirun -n 1 "$MT_BIN" train tiny.yaml run.dir=other optim.lr=0.01
 check "other configurations: the exit code" ended 8
 check "other configurations: one message" said_once
 check "other configurations: which" says 'rank 1: the configuration differs.*"optim.lr: 0.02".*on rank 0 "optim.lr: 0.01"'
+if [[ $(nproc) -ge 2 ]] && command -v taskset >/dev/null; then
+    few=$(taskset -cp $$ | sed 's/.*: //; s/[-,].*//')
+    run timeout 60 mpirun --bind-to none -n 1 "$MT_BIN" train "$work/tiny.yaml" run.dir="$work/bound" train.steps=2 optim.warmup_steps=0 \
+        optim.decay_ratio=0 : -n 1 taskset -c "$few" "$MT_BIN" train "$work/tiny.yaml" run.dir="$work/bound" train.steps=2 \
+        optim.warmup_steps=0 optim.decay_ratio=0
+    check "fewer processors: works" ended 0
+    check "fewer processors: whose" says '^binding   rank 1 may use fewer processors'
+    check "the phases of the start" says '^phases    launch [0-9.]+ s.*, data [0-9.]+ s.*, first batches [0-9.]+ s'
+fi
+objcopy --remove-section .note.gnu.build-id "$MT_BIN" "$work/another"
+run timeout 60 mpirun -n 1 "$MT_BIN" train "$work/tiny.yaml" run.dir="$work/builds" : -n 1 "$work/another" train "$work/tiny.yaml" \
+    run.dir="$work/builds"
+check "another build: refused" ended 8
+check "another build: by whom" says '^moetitan: rank 1: the program .*differs between ranks: here ".*build ", on rank 0 ".*build [0-9a-f]{40}"'
 check "other configurations: nothing was begun" test ! -e other
 mkdir other
 run timeout 60 mpirun -n 1 "$MT_BIN" train tiny.yaml run.dir=other optim.lr=0.01 : -n 2 "$MT_BIN" train tiny.yaml run.dir=other optim.lr=0.02

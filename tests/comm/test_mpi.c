@@ -310,6 +310,13 @@ TEST(processes_agree)
     CHECK_INT(mt_job_agree(job_, mt_err_set(&e, MT_IO, "here too, %d", job_->me), &e), MT_IO);
     CHECK_STR(e.msg, "rank 0: here too, 0");
     e = (mt_err){0};
+    if (last > 1) {
+        st = job_->me ? mt_err_set(&e, MT_IO, "not here") : MT_OK;
+        CHECK_INT(mt_job_agree(job_, st, &e), MT_IO);
+        snprintf(want, sizeof want, "ranks 1-%d; rank 1: not here", last);
+        CHECK_STR(e.msg, want);
+        e = (mt_err){0};
+    }
     CHECK_INT(mt_job_same(job_, "a text", "one\ntwo\n", &e), MT_OK);
     CHECK_INT(mt_job_same(job_, "a text", job_->me == last ? "one\nthree\n" : "one\ntwo\n", &e), MT_RANKS);
     snprintf(want, sizeof want, "rank %d: a text differs", last);
