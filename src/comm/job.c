@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 mt_status mt_job_open(struct mt_job *j, const struct mt_launch *l, mt_err *e)
 {
@@ -84,9 +85,22 @@ mt_status mt_job_fatal(const struct mt_job *j, mt_status st, const mt_err *e)
     j->ops->stop(j->impl, (int)st);
 }
 
-void mt_job_deadline(const struct mt_job *j, double seconds)
+void mt_job_stop(const struct mt_job *j, int code)
 {
-    if (j->ops) j->ops->deadline(j->impl, seconds);
+    if (j->ops) j->ops->stop(j->impl, code);
+    _exit(code);
+}
+struct mt_job_call mt_job_call(const struct mt_job *j)
+{
+    return j->ops ? j->ops->call(j->impl) : (struct mt_job_call){.peer = -1};
+}
+bool mt_job_note(const struct mt_job *j, int to, const void *data, int64_t bytes)
+{
+    return j->ops && j->ops->note(j->impl, to, data, bytes);
+}
+int mt_job_noted(const struct mt_job *j, void *data, int64_t bytes)
+{
+    return j->ops ? j->ops->noted(j->impl, data, bytes) : -1;
 }
 void mt_job_broadcast(const struct mt_job *j, void *data, int64_t bytes, int from)
 {

@@ -45,6 +45,15 @@
     C(MT_RESUME_AUTO, "auto") C(MT_RESUME_NEVER, "never") C(MT_RESUME_REQUIRED, "required")
 #define MT_CHOICES_recompute(C) \
     C(MT_RECOMPUTE_FULL, "full") C(MT_RECOMPUTE_SELECTIVE, "selective") C(MT_RECOMPUTE_NONE, "none")
+#define MT_CHOICES_on_nonfinite(C)    \
+    C(MT_ON_NONFINITE_ABORT, "abort") \
+    C(MT_ON_NONFINITE_SKIP, "skip")   \
+    C(MT_ON_NONFINITE_ROLLBACK, "rollback")
+#define MT_CHOICES_on_spike(C)    \
+    C(MT_ON_SPIKE_OFF, "off")     \
+    C(MT_ON_SPIKE_ABORT, "abort") \
+    C(MT_ON_SPIKE_SKIP, "skip")   \
+    C(MT_ON_SPIKE_ROLLBACK, "rollback")
 /* Results of a layer that may be kept for backward: model/model.h says what each is. */
 #define MT_CHOICES_keep(C)            \
     C(MT_KEEP_ATTN_NORM, "attn_norm") \
@@ -83,24 +92,25 @@
 #define MT_CHOICES_dtype(C) C(MT_F32, "f32") C(MT_BF16, "bf16")
 
 /* The sets whose enum is defined here. */
-#define MT_CHOICE_SETS(S) \
-    S(score)              \
-    S(optimizer)          \
-    S(decay)              \
-    S(coefficients)       \
-    S(muon_scale)         \
-    S(muon_dense)         \
-    S(data_mode)          \
-    S(balance)            \
-    S(device_type)        \
-    S(device_isa)         \
-    S(micro_order)        \
-    S(resume)             \
-    S(gather)             \
-    S(recompute)          \
-    S(keep)               \
-    S(place)              \
-    S(huge_pages) S(placement) S(hierarchy) S(reshard) S(host_weights) S(metric) S(seeds) S(dominated)
+#define MT_CHOICE_SETS(S)                                                                                    \
+    S(score)                                                                                                 \
+    S(optimizer)                                                                                             \
+    S(decay)                                                                                                 \
+    S(coefficients)                                                                                          \
+    S(muon_scale)                                                                                            \
+    S(muon_dense)                                                                                            \
+    S(data_mode)                                                                                             \
+    S(balance)                                                                                               \
+    S(device_type)                                                                                           \
+    S(device_isa)                                                                                            \
+    S(micro_order)                                                                                           \
+    S(resume)                                                                                                \
+    S(gather)                                                                                                \
+    S(recompute)                                                                                             \
+    S(keep)                                                                                                  \
+    S(place)                                                                                                 \
+    S(on_nonfinite) S(on_spike) S(huge_pages) S(placement) S(hierarchy) S(reshard) S(host_weights) S(metric) \
+        S(seeds) S(dominated)
 
 #define MT_CHOICE_ENUMERATOR(name, text) name,
 #define MT_CHOICE_ENUM(set) \

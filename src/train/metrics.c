@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -187,7 +188,7 @@ static void tell_experts(const struct mt_metrics *m, const struct mt_session *s,
 void mt_metrics_step(struct mt_metrics *m, const struct mt_session *s, const struct mt_metrics_step *x,
                      bool show)
 {
-    char line[1600], wire[700] = "";
+    char line[2040], wire[700] = "";
     if (s->world > 1)
         (void)mt_wire_fields(s, s->cfg->run_traffic, wire, sizeof wire); /* all processes add up theirs */
     if (m->fd < 0) return;
@@ -207,7 +208,7 @@ void mt_metrics_step(struct mt_metrics *m, const struct mt_session *s, const str
         n += snprintf(line + n, sizeof line - (size_t)n,
                       ", \"rank_imbalance\": %.4f, \"rank_imbalance_data_order\": %.4f", x->imbalance.placed,
                       x->imbalance.data);
-    n += snprintf(line + n, sizeof line - (size_t)n, "%s}\n", wire);
+    n += snprintf(line + n, sizeof line - (size_t)n, "%s%s}\n", wire, x->ranks);
     mt_say_to(m->fd, line, n);
     if (tells_experts(m, s, x)) tell_experts(m, s, x);
     m->tokens_since_log += x->step_tokens;
@@ -224,6 +225,25 @@ void mt_metrics_step(struct mt_metrics *m, const struct mt_session *s, const str
            (double)s->plan.peak[MT_DEVICE_ARENA] / (1 << 20), each * (double)(x->steps - x->step));
     m->tokens_since_log = 0;
     m->step_s_since_log = 0;
+}
+
+/* JSON has no other numbers than finite ones. */
+static int json_number(char *out, size_t size, const char *key, double x)
+{
+    return isfinite(x) ? snprintf(out, size, ", \"%s\": %.17g", key, x)
+                       : snprintf(out, size, ", \"%s\": null", key);
+}
+void mt_metrics_left_out(struct mt_metrics *m, const struct mt_metrics_step *x, bool spike, int64_t rollback)
+{
+    char line[320];
+    if (m->fd < 0) return;
+    int n = snprintf(line, sizeof line, "{\"step\": %" PRId64, x->step);
+    if (rollback >= 0) n += snprintf(line + n, sizeof line - (size_t)n, ", \"rollback\": %" PRId64, rollback);
+    n += snprintf(line + n, sizeof line - (size_t)n, ", \"skipped\": \"%s\"", spike ? "spike" : "nonfinite");
+    n += json_number(line + n, sizeof line - (size_t)n, "loss", x->loss);
+    n += json_number(line + n, sizeof line - (size_t)n, "grad_norm", x->grad_norm);
+    n += snprintf(line + n, sizeof line - (size_t)n, "}\n");
+    mt_say_to(m->fd, line, n);
 }
 
 void mt_metrics_valid(struct mt_metrics *m, int64_t step, double val_loss)

@@ -29,6 +29,7 @@ struct mt_metrics_step {
         exposed_s; /* that the compute stream stood still for other streams, or in collectives: mean of this process's ranks */
     double balance;         /* busiest expert over the mean, worst layer; 0: no experts */
     const int64_t *routed;  /* borrowed: [L][E] rows of every expert, over all ranks and micro-batches */
+    const char *ranks;      /* fields of the ranks' times (train/stragglers.h); borrowed */
     mt_imbalance imbalance; /* of ranks, by the documents of their sequences; 0: none is possible */
 };
 
@@ -42,6 +43,9 @@ void mt_metrics_banner(const struct mt_metrics *m, const struct mt_session *s);
 /* A line of metrics.jsonl; `show`: one on the terminal too. */
 void mt_metrics_step(struct mt_metrics *m, const struct mt_session *s, const struct mt_metrics_step *x,
                      bool show);
+/* Instead, of a step that was not applied: loss and gradient norm may be no numbers. rollback: the step whose weights came back;
+ * -1: none did. */
+void mt_metrics_left_out(struct mt_metrics *m, const struct mt_metrics_step *x, bool spike, int64_t rollback);
 void mt_metrics_valid(struct mt_metrics *m, int64_t step, double val_loss);
 double mt_now(void); /* seconds, monotonic */
 #endif

@@ -1,4 +1,5 @@
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -102,6 +103,7 @@ static void hear(struct mt_run *r)
     if (event == MT_SAVER_SAVED) r->saved = r->saving;
     if (r->job->me != 0) return;
     if (event == MT_SAVER_SAVED) say_saved(r);
+    if (event == MT_SAVER_SAVED) r->save_longest = fmax(r->save_longest, mt_saver_report(r->saver).seconds);
     if (event != MT_SAVER_GIVEN_UP) return;
     fprintf(stderr,
             "moetitan: there is no checkpoint of step %lld; training goes on, and the next save is tried\n",
@@ -115,8 +117,7 @@ void mt_run_save_heard(struct mt_run *r)
     if (r->control.x[MT_CONTROL_SAVE_TIME]) mt_run_save(r);
 }
 
-/* Returns the seconds that it took. */
-static double wait_for_save(struct mt_run *r)
+double mt_run_save_wait(struct mt_run *r)
 {
     double t0 = mt_now();
     while (mt_saver_under_way(r->saver)) {
@@ -132,7 +133,7 @@ void mt_run_save(struct mt_run *r)
 {
     struct stat metrics = {0};
     if (mt_saver_under_way(r->saver) && r->saving == r->at.step) return;
-    double waited = wait_for_save(r);
+    double waited = mt_run_save_wait(r);
     if (r->saved == r->at.step) return;
     if (r->metrics.fd >= 0 && fstat(r->metrics.fd, &metrics)) metrics.st_size = 0;
     r->saving = r->at.step;
@@ -150,7 +151,7 @@ mt_status mt_run_leave(struct mt_run *r, bool early, mt_err *e)
 {
     bool wanted = early || r->cfg->ckpt_at_end;
     if (wanted) mt_run_save(r);
-    (void)wait_for_save(r);
+    (void)mt_run_save_wait(r);
     MT_REQUIRE(!wanted || r->saved == r->at.step, e, MT_IO,
                "the run ends at step %lld and its last checkpoint could not be written (see above)",
                (long long)r->at.step);

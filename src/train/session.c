@@ -264,7 +264,6 @@ static void choose_workers(const struct mt_session *s, struct mt_exec_options *o
     int all = (int)sysconf(_SC_NPROCESSORS_ONLN);
     bool shared = s->job.on_node > 1 && !sched_getaffinity(0, sizeof cpus, &cpus) && CPU_COUNT(&cpus) >= all;
     o->workers = (int)s->cfg->device_workers;
-    o->hang_s = s->cfg->run_hang_timeout;
     o->pin = !shared;
     if (shared && !o->workers) o->workers = all > s->job.on_node ? all / s->job.on_node : 1;
 }

@@ -275,6 +275,26 @@ TEST(processes_talk)
     }
 }
 
+/* Notes come without anybody waiting for them, from each once; and a process knows how many calls it has entered. */
+TEST(notes_are_taken)
+{
+    int n = job_->n, me = job_->me, sum = 0, from, note[2];
+    for (int p = 0; p < n; p++)
+        if (p != me) CHECK(mt_job_note(job_, p, (int[]){me, p}, sizeof note));
+    for (int k = 0; k < n - 1; k++) {
+        while ((from = mt_job_noted(job_, note, sizeof note)) < 0) usleep(1000);
+        CHECK(note[0] == from && note[1] == me);
+        sum += from;
+    }
+    CHECK_INT(sum, n * (n - 1) / 2 - (n > 1 ? me : 0));
+    struct mt_job_call before = mt_job_call(job_);
+    CHECK(!mt_job_any(job_, false));
+    struct mt_job_call after = mt_job_call(job_);
+    CHECK_INT(after.n, before.n + (n > 1));
+    CHECK(!after.what);
+    CHECK(mt_job_noted(job_, note, sizeof note) < 0);
+}
+
 TEST(processes_agree)
 {
     mt_err e = {0};
@@ -317,6 +337,7 @@ int main(void)
     RUN(large_pieces);
     RUN(other_streams_go_on_while_a_gather_is_open);
     RUN(processes_talk);
+    RUN(notes_are_taken);
     RUN(processes_agree);
     mt_job_close(&job, MT_OK, &e);
     return DONE();

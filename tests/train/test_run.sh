@@ -23,6 +23,9 @@ host_state=(offload.masters=host offload.moments=host offload.grads=host offload
 count offloaded 100 "${host_state[@]}"
 count activations 100 offload.activations.fraction=1 recompute.policy=selective recompute.keep_on=host
 count host 100 "${host_state[@]}" optim.compute=host
+count watched 60 train.global_batch=4 train.log_interval=1 mesh.replicas=2 guard.replica_hash_interval=3 guard.spike=skip guard.spike_window=4 \
+    guard.spike_norm_factor=1.1 guard.straggler_factor=1.0001 --fake-ranks 4
+check "watched: steps are left out, too" grep -q '"skipped": "spike"' "$work/watched/run/metrics.jsonl"
 run "$MT_BIN" data pack "$work/corpus.idx" --pack-length 32
 check "samples of whole documents" ended 0
 count packed 200 data.mode=packed data.prefetch=8 train.log_interval=1

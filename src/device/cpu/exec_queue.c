@@ -16,6 +16,7 @@ MT_UNWATCHED static void arrive(struct mt_exec_rank *r, struct mt_node *n)
     m->at[n->member] = (struct mt_member){r, n};
     m->src[n->member] = n->src;
     mt_watch_arrive(r, n);
+    mt_stand_entered(r, n);
     if (++m->arrived < n->members || !mt_members_agree(r->exec, n)) return;
     for (int i = 0; i < n->members; i++) mt_time_met(m->at[i].rank, m->at[i].node);
     for (int i = 0; i < n->members; i++) mt_ready_push(r->exec, m->at[i].rank, m->at[i].node);
