@@ -124,6 +124,7 @@ static mt_status one_step(struct mt_run *r, mt_err *e)
     prepare_step(r);
     MT_TRY(mt_run_fatal(r, run_step(r, e), e));
     MT_TRY(check_step(t, e));
+    x.exposed_s = 1e-9 * (double)(mt_exec_stood(r->s.exec) - stood) / r->s.n_local;
     x.step = r->at.step + 1;
     x.tokens = r->at.tokens + x.step_tokens;
     x.loss = t->loss / (double)t->valid;
