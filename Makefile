@@ -8,6 +8,7 @@ AR := ar
 CUDA ?= auto#       auto: use NVIDIA's headers if they are there; 1: they must be; 0: leave them alone
 NCCL ?= auto
 MPI ?= auto
+SQLITE ?= auto
 MPICC ?= mpicc#   the MPI whose compiler wrapper this is
 CUDA_HOME ?= /usr/local/cuda
 WERROR ?= 0
@@ -86,6 +87,13 @@ mpi_files := src/comm/mpi%
 mpi_quiet := -Wno-stringop-overflow
 has_mpi = $(and $(mpi_found),$(filter $(mpi_variants),$1))
 
+# SQLite, for the results of sweeps: in the variants that people run and in those that test memory, where it is found.
+sqlite_variants := release debug asan tsan tsan-plain
+sqlite_found := $(if $(filter 0,$(SQLITE)),,$(shell printf '\043include <sqlite3.h>\n' | $(CC) -x c -fsyntax-only - 2>/dev/null && echo yes))
+sqlite_files := src/sweep/sqlite%
+has_sqlite = $(and $(sqlite_found),$(filter $(sqlite_variants),$1))
+lacking = $(if $(call has_mpi,$1),,$(mpi_files)) $(if $(call has_sqlite,$1),,$(sqlite_files))
+
 # ---- sources -------------------------------------------------------------------------------------------------
 SRC := $(sort $(wildcard src/*/*.c src/*/*/*.c src/*/*/*/*.c))
 HEADERS := $(sort $(wildcard src/*/*.h src/*/*/*.h src/*/*/*/*.h))
@@ -96,7 +104,7 @@ tests = $(sort $(wildcard $(shell scripts/run_tests.sh --list $1)))
 FORMATTED := $(wildcard src/*.c) $(SRC) $(HEADERS) $(wildcard tests/*.h tests/*/*.c tests/*/*.h)
 
 # Header files whose coming or going changes what a probe finds.
-PROBED := $(wildcard $(CUDA_HOME)/include/cuda_runtime.h /usr/include/nccl.h /usr/lib/*/openmpi/include/mpi.h)
+PROBED := $(wildcard $(CUDA_HOME)/include/cuda_runtime.h /usr/include/nccl.h /usr/lib/*/openmpi/include/mpi.h /usr/include/sqlite3.h)
 
 # $(call stamp,FILE,TEXT): a file that is touched only when the text changes.
 define stamp
@@ -107,17 +115,18 @@ FORCE:
 
 # ---- rules of one variant ------------------------------------------------------------------------------------
 define variant
-obj_$1 := $$(patsubst %.c,$(BUILD)/$1/%.o,$$(call native,$1,$(if $(call has_mpi,$1),$(SRC),$(filter-out $(mpi_files),$(SRC)))))
+obj_$1 := $$(patsubst %.c,$(BUILD)/$1/%.o,$$(call native,$1,$(filter-out $(call lacking,$1),$(SRC))))
 test_src_$1 := $$(call tests,$1)
 tests_$1 := $$(patsubst tests/%.c,$(BUILD)/$1/tests/%,$$(test_src_$1))
 all_flags_$1 := $(BASE) $(march_$(call machine,$1)) $(flags_$1) $(CFLAGS) -Isrc -I$(BUILD)/$1
 
-$(call stamp,$(BUILD)/$1/flags,$(VERSION) $(call cc,$1) $$(all_flags_$1) $(CUDA) $(NCCL) $(MPI) $(mpi_cflags) $(mpi_libs) $(PROBED))
+$(call stamp,$(BUILD)/$1/flags,$(VERSION) $(call cc,$1) $$(all_flags_$1) $(CUDA) $(NCCL) $(MPI) $(SQLITE) $(mpi_cflags) $(mpi_libs) $(PROBED))
 $(call stamp,$(BUILD)/$1/objects,$$(obj_$1))
 
 $(BUILD)/$1/base/features.h: $(BUILD)/$1/flags scripts/features.sh
 	@mkdir -p $$(@D)
-	@CC="$(call cc,$1)" CUDA=$(CUDA) NCCL=$(NCCL) MPI=$(if $(filter $(mpi_variants),$1),$(MPI),0) MPICC=$(MPICC) CUDA_HOME=$(CUDA_HOME) VERSION=$(VERSION) \
+	@CC="$(call cc,$1)" CUDA=$(CUDA) NCCL=$(NCCL) MPI=$(if $(filter $(mpi_variants),$1),$(MPI),0) MPICC=$(MPICC) \
+	    SQLITE=$(if $(filter $(sqlite_variants),$1),$(SQLITE),0) CUDA_HOME=$(CUDA_HOME) VERSION=$(VERSION) \
 	    scripts/features.sh >$$@
 
 $(BUILD)/$1/%.o: %.c $(BUILD)/$1/flags Makefile | $(BUILD)/$1/base/features.h
@@ -132,10 +141,10 @@ $(BUILD)/$1/libmoetitan.a: $$(obj_$1) $(BUILD)/$1/objects
 	@$(call ar,$1) rcsD $$@ $$(obj_$1)
 
 $(BUILD)/$1/moetitan: $(BUILD)/$1/src/main.o $(BUILD)/$1/libmoetitan.a
-	$(call cc,$1) $(flags_$1) $(LDFLAGS) $(ld_$1) -o $$@ $$^ $(LIBS) $(if $(call has_mpi,$1),$(mpi_libs))
+	$(call cc,$1) $(flags_$1) $(LDFLAGS) $(ld_$1) -o $$@ $$^ $(LIBS) $(if $(call has_mpi,$1),$(mpi_libs)) $(if $(call has_sqlite,$1),-lsqlite3)
 
 $(BUILD)/$1/tests/%: $(BUILD)/$1/tests/%.o $(BUILD)/$1/libmoetitan.a
-	$(call cc,$1) $(flags_$1) $(LDFLAGS) $(ld_$1) -o $$@ $$^ $(LIBS) $(if $(call has_mpi,$1),$(mpi_libs))
+	$(call cc,$1) $(flags_$1) $(LDFLAGS) $(ld_$1) -o $$@ $$^ $(LIBS) $(if $(call has_mpi,$1),$(mpi_libs)) $(if $(call has_sqlite,$1),-lsqlite3)
 
 .PHONY: $1 tests-$1
 $1: $(BUILD)/$1/moetitan
@@ -238,7 +247,7 @@ bench-ckpt: $(BUILD)/release/moetitan ## what saves add to steps, how long they 
 $(BUILD)/bench/bench_gemm: bench_libs := -ldnnl
 $(BUILD)/bench/%: $(BUILD)/release/tests/bench/%.o $(BUILD)/release/libmoetitan.a
 	@mkdir -p $(@D)
-	$(CC) $(flags_release) $(LDFLAGS) -o $@ $^ $(LIBS) $(mpi_libs) $(bench_libs)
+	$(CC) $(flags_release) $(LDFLAGS) -o $@ $^ $(LIBS) $(mpi_libs) $(if $(sqlite_found),-lsqlite3) $(bench_libs)
 -include $(BENCHES:%.c=$(BUILD)/release/%.d)
 
 install: $(BUILD)/release/moetitan ## copy the program, configurations and job scripts to PREFIX (DESTDIR for packagers)

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Prints features.h: what this machine's compiler can use, each found out by compiling three lines.
-# CUDA, NCCL, MPI = auto|0|1 come from the environment; 1 and absent is an error that names what to install.
+# CUDA, NCCL, MPI, SQLITE = auto|0|1 come from the environment; 1 and absent is an error that names what to install.
 set -euo pipefail
-: "${CC:=gcc}" "${VERSION:=0}" "${CUDA:=auto}" "${NCCL:=auto}" "${MPI:=auto}" "${CUDA_HOME:=/usr/local/cuda}"
+: "${CC:=gcc}" "${VERSION:=0}" "${CUDA:=auto}" "${NCCL:=auto}" "${MPI:=auto}" "${SQLITE:=auto}" "${CUDA_HOME:=/usr/local/cuda}"
 
 compiles() { # SOURCE FLAGS...
     local source=$1
@@ -36,3 +36,5 @@ feature NCCL "$NCCL" "install NCCL's headers (nccl.h), for instance Debian's lib
 # shellcheck disable=SC2086 # the flags are words
 feature MPI "$MPI" "install an MPI, for instance Debian's libopenmpi-dev" \
     '#include <mpi.h>\nint main(void)\n{ return (int)sizeof(MPI_Comm) == 0; }\n' $mpi_flags
+feature SQLITE "$SQLITE" "install SQLite's headers, for instance Debian's libsqlite3-dev" \
+    '#include <sqlite3.h>\nint main(void)\n{ return SQLITE_VERSION_NUMBER == 0; }\n'

@@ -20,6 +20,9 @@ typedef struct command {
 static const command commands[] = {
     {"train", mt_cmd_train, "CONFIG [key=value ...]", "run the training loop"},
     {"plan", mt_cmd_plan, "CONFIG [--ranks N] ...", "what a run would take on a cluster, without one"},
+    {"sweep", mt_cmd_sweep, "SWEEP.yaml [--plan | --slurm] ...",
+     "many runs, planned, run here or by Slurm, compared"},
+    {"report", mt_cmd_report, "RUN_DIR ... [-o FILE]", "runs as a page: curves, memory, experts, events"},
     {"doctor", mt_cmd_doctor, "[--cluster NAME] | --calibrate FILE",
      "is this machine, or allocation, fit? Or measured, as a cluster file"},
     {"submit", mt_cmd_submit, "CONFIG [--nodes N] ...", "a run as a chain of jobs of a Slurm cluster"},

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "cmd/cmd.h"
 #include "cmd/plan_effects.h"
@@ -197,19 +196,10 @@ static mt_status read_arguments(int argc, char **argv, struct arguments *a, mt_e
 }
 
 /* ---- what is asked ---- */
-/* A file, or NAME for clusters/NAME.yaml beside the configuration or in configs/. */
 static mt_status load_cluster(const struct arguments *a, struct mt_cluster *c, mt_err *e)
 {
     char path[1024];
-    const char *slash = strrchr(a->config, '/'), *dot = strrchr(a->cluster, '.');
-    if (strchr(a->cluster, '/') || (dot && !strcmp(dot, ".yaml"))) {
-        snprintf(path, sizeof path, "%s", a->cluster);
-    } else {
-        snprintf(path, sizeof path, "%.*sclusters/%s.yaml", slash ? (int)(slash - a->config) + 1 : 0,
-                 a->config, a->cluster);
-        if (access(path, R_OK) != 0) snprintf(path, sizeof path, "configs/clusters/%s.yaml", a->cluster);
-    }
-    MT_TRY(mt_cluster_load(c, path, e));
+    MT_TRY(mt_cluster_load(c, mt_cluster_path(a->cluster, a->config, path, sizeof path), e));
     for (int i = 0; i < a->n_numbers; i++) MT_TRY(mt_cluster_override(c, a->number[i], e));
     return MT_OK;
 }

@@ -8,7 +8,6 @@
 #include "base/print.h"
 #include "cmd/html.h"
 #include "cmd/plan_draw.h"
-#include "cmd/plan_style.h"
 
 enum { MOST_KEY = 128 };
 struct page {
@@ -100,11 +99,10 @@ static void put_head(const struct page *p)
     const struct mt_plan_report *r = p->r;
     const struct mt_shape *d = &r->f->s.rank[0].model.shape;
     static const char *const arena[] = {"device", "host"};
-    fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
-          "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<title>Plan: ",
-          p->f);
-    mt_html_text(p->f, r->ask->config);
-    fprintf(p->f, "</title>\n<style>\n%s</style>\n</head>\n<body>\n<h1>Plan of ", mt_plan_style);
+    char title[MT_CONFIG_PATH + 8];
+    snprintf(title, sizeof title, "Plan: %s", r->ask->config);
+    mt_page_begin(p->f, title);
+    fputs("<h1>Plan of ", p->f);
     put_word(p, "config");
     fputs("</h1>\n<p>", p->f);
     put_word(p, "cluster");
@@ -348,7 +346,7 @@ static mt_status write_page(const struct page *p, const struct mt_plan_effects *
     put_traffic(p);
     fputs("</section>\n", p->f);
     put_cluster(p, x);
-    fputs("</body>\n</html>\n", p->f);
+    mt_page_end(p->f);
     return MT_OK;
 }
 

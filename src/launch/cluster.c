@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "config/tree.h"
 #include "config/word.h"
@@ -12,6 +13,18 @@ const struct mt_cluster_row mt_cluster_rows[MT_N_CLUSTER_KEYS] = {
 #define MT_CLUSTER(key, field, low, high, unit, doc) {key, unit, doc, low, high},
 #include "launch/cluster.def"
 };
+
+char *mt_cluster_path(const char *name, const char *config, char *out, size_t size)
+{
+    const char *slash = strrchr(config, '/'), *dot = strrchr(name, '.');
+    if (strchr(name, '/') || (dot && !strcmp(dot, ".yaml"))) {
+        snprintf(out, size, "%s", name);
+    } else {
+        snprintf(out, size, "%.*sclusters/%s.yaml", slash ? (int)(slash - config) + 1 : 0, config, name);
+        if (access(out, R_OK) != 0) snprintf(out, size, "configs/clusters/%s.yaml", name);
+    }
+    return out;
+}
 
 struct reader {
     struct mt_cluster *c;

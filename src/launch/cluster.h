@@ -60,6 +60,9 @@ struct mt_cluster {
 /* Reads a file, or a text that goes by `name`. CONFIG, with file:line:col: unknown or missing keys, values out of range or
  * without a source. */
 MT_MUST_USE mt_status mt_cluster_load(struct mt_cluster *c, const char *path, mt_err *e);
+/* The path of a cluster: `name` if that is a file (it has a slash, or ends in .yaml), else clusters/NAME.yaml beside the
+ * configuration, or in configs/. Returns out. */
+char *mt_cluster_path(const char *name, const char *config, char *out, size_t size);
 MT_MUST_USE mt_status mt_cluster_parse(struct mt_cluster *c, const char *name, const char *text, size_t size,
                                        mt_err *e);
 /* "net.bandwidth=20e9"; CONFIG as above. The source becomes "command line". */

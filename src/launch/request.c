@@ -9,7 +9,8 @@
 
 /* Texts of a script, while it is rendered. */
 struct texts {
-    char time[32], nodes[24], tasks[24], cpus[24], signal[32], name[128], pack[24], stalled[24];
+    char time[32], nodes[24], tasks[24], cpus[24], signal[32], name[128], pack[24], at_once[24], ranks[24],
+        stalled[24];
     char tolerance[24];
     char exclude[MT_CHAIN_NODES];
     char output[2 * MT_CHAIN_PATH + MT_CONFIG_PATH];
@@ -120,6 +121,8 @@ static struct mt_script script_of(const struct mt_request *q, struct texts *t)
     if (q->array) {
         x.value.points = t->quoted[3];
         x.value.pack = number(t->pack, sizeof t->pack, q->pack);
+        x.value.at_once = number(t->at_once, sizeof t->at_once, q->at_once);
+        x.value.ranks = number(t->ranks, sizeof t->ranks, q->ranks);
     } else {
         x.value.args = t->quoted[2];
         x.value.chain = mt_chain_name(s->chain);

@@ -11,7 +11,8 @@ struct mt_request {
     int n_args;
     const char *array;  /* a sweep: "0-5%2"; NULL: a run */
     const char *points; /* a sweep: the file of its points, a line each, words between tabs */
-    int pack;           /* a sweep: points of one task of the array */
+    int pack;           /* a sweep: points of one task of the array, */
+    int at_once, ranks; /* so many side by side, of so many ranks each */
 };
 /* From the site's template (sweep_template for a sweep), with absolute paths and the nodes that are excluded so far; touches
  * nothing. The text is the caller's to free. CONFIG: the template or a value is not usable. */

@@ -52,7 +52,8 @@ mt_status mt_run_left_out(struct mt_run *r, const struct mt_metrics_step *x, mt_
     struct mt_guard_verdict v = mt_guard_judge(g, &r->s.rank[0].step);
     bool back = v.what == MT_GUARD_ROLLBACK;
     if (v.what == MT_GUARD_ABORT || g->skips + g->backs >= r->cfg->guard_max_skips) return refuse(r, &v, e);
-    if (back) mt_run_save_wait(r); /* it may be the one to go back to, and reads what is about to be replaced */
+    if (back)
+        mt_run_save_wait(r); /* it may be the one to go back to, and reads what is about to be replaced */
     int64_t to = back ? step_to_go_back_to(r) : -1;
     MT_REQUIRE(!back || to >= 0, e, MT_NONFINITE,
                "step %lld: %s, and there is no checkpoint yet to go back to; a smaller ckpt.interval makes "

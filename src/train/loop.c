@@ -104,6 +104,7 @@ static mt_status tell_step(struct mt_run *r, struct mt_metrics_step *x, double b
     x->ranks = ranks;
     x->lr = c->optim_lr * r->s.rank[0].step.lr_factor;
     x->balance = balance(r);
+    x->routed = r->routed;
     x->step_s = mt_now() - begun;
     mt_metrics_step(&r->metrics, &r->s, x, show);
     if (c->run_traffic && x->step == r->metrics.first_step + 1) MT_TRY(mt_wire_report(&r->s, x->step, e));
@@ -118,6 +119,7 @@ static mt_status one_step(struct mt_run *r, mt_err *e)
     struct mt_metrics_step x = {.steps = c->train_steps,
                                 .step_tokens = c->train_global_batch * c->train_seq_len};
     double begun = mt_now();
+    int64_t stood = mt_exec_stood(r->s.exec);
     MT_TRY(mt_run_fatal(r, batch_to_arenas(r, &x, e), e));
     prepare_step(r);
     MT_TRY(mt_run_fatal(r, run_step(r, e), e));
@@ -130,6 +132,7 @@ static mt_status one_step(struct mt_run *r, mt_err *e)
     r->at.step = x.step;
     r->ending.steps = x.step;
     r->at.tokens = x.tokens;
+    x.exposed_s = 1e-9 * (double)(mt_exec_stood(r->s.exec) - stood) / r->s.n_local;
     if (t->updated) MT_TRY(tell_step(r, &x, begun, e));
     if (!c->guard_replica_hash_interval || x.step % c->guard_replica_hash_interval) return MT_OK;
     return mt_replicas_check(&r->replicas, &r->s, &r->nodes, x.step, e);

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "model/touch.h"
+#include "train/events.h"
 #include "train/run.h"
 #include "train/say.h"
 
@@ -91,6 +92,8 @@ static void say_saved(const struct mt_run *r)
            "for it\n",
            (long long)r->saved, r->cfg->run_dir, (long long)r->saved, p.seconds, mb,
            p.write_s > 0 ? mb / p.write_s : 0, p.stalled_s);
+    mt_note(r->cfg, r->job, r->saved, MT_NOTE_CHECKPOINT, "in %.2f s, steps waited %.3f s for it", p.seconds,
+            p.stalled_s);
 }
 
 static void hear(struct mt_run *r)
@@ -101,11 +104,11 @@ static void hear(struct mt_run *r)
     if (r->job->me != 0) return;
     if (event == MT_SAVER_SAVED) say_saved(r);
     if (event == MT_SAVER_SAVED) r->save_longest = fmax(r->save_longest, mt_saver_report(r->saver).seconds);
-    if (event == MT_SAVER_GIVEN_UP)
-        fprintf(
-            stderr,
+    if (event != MT_SAVER_GIVEN_UP) return;
+    fprintf(stderr,
             "moetitan: there is no checkpoint of step %lld; training goes on, and the next save is tried\n",
             (long long)r->saving);
+    mt_note(r->cfg, r->job, r->saving, MT_NOTE_UNSAVED, "training goes on");
 }
 
 void mt_run_save_heard(struct mt_run *r)
@@ -152,6 +155,8 @@ mt_status mt_run_leave(struct mt_run *r, bool early, mt_err *e)
     MT_REQUIRE(!wanted || r->saved == r->at.step, e, MT_IO,
                "the run ends at step %lld and its last checkpoint could not be written (see above)",
                (long long)r->at.step);
+    mt_note(r->cfg, r->job, r->at.step, early ? MT_NOTE_STOP : MT_NOTE_END, "of %lld steps",
+            (long long)r->cfg->train_steps);
     if (early)
         MT_FAIL(e, MT_PREEMPTED,
                 "stopped after step %lld of %lld; everything is saved, the same command goes on from there",

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/features.h"
+#include "train/events.h"
 #include "train/folder.h"
 #include "train/parts.h"
 #include "train/run.h"
@@ -223,6 +224,9 @@ mt_status mt_run_open(struct mt_run *r, mt_err *e)
     MT_TRY(mt_job_agree(r->job, r->cfg->run_memory ? mt_usage_report(&r->s, e) : MT_OK, e));
     mt_startup_mark(&phases, "first batches");
     mt_startup_say(&phases, r->job);
+    mt_note(r->cfg, r->job, r->at.step, resume[0] ? MT_NOTE_RESUME : MT_NOTE_START,
+            "%d rank%s, moetitan %s%s%s", r->world, r->world > 1 ? "s" : "", MT_VERSION,
+            resume[0] ? ", from " : "", resume);
     if (r->job->me != 0) return MT_OK;
     mt_metrics_banner(&r->metrics, &r->s);
     say_imbalance(r, &ahead);

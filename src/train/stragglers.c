@@ -7,6 +7,8 @@
 #include "train/say.h"
 
 enum { NAMED = 4 };
+/* Seconds of a step below which being late is of no account: ranks of short steps differ by what else their cores do. */
+static const double least_excess = 0.02;
 
 mt_status mt_stragglers_open(struct mt_stragglers *x, const struct mt_session *s, mt_err *e)
 {
@@ -86,7 +88,9 @@ static void list(const struct mt_stragglers *x, const struct mt_session *s, cons
     for (int k = 0, r = -1; k < NAMED && s->job.me == 0; k++, below = x->ns[r]) {
         r = next_longest(x, s->world, below, r);
         double times = r < 0 || !(median > 0) ? 0 : (double)x->ns[r] / median;
-        if (!(times >= s->cfg->guard_straggler_factor)) break;
+        bool late = times >= s->cfg->guard_straggler_factor &&
+                    each * ((double)x->ns[r] - median) >= least_excess;
+        if (!late) break;
         if (k == 0) tell(x, nodes, step, r, times);
         n += snprintf(fields + n, (size_t)(MT_STRAGGLERS_TEXT - n), "%s[%d, \"%.40s\", %.2f]", k ? ", " : "",
                       r, mt_nodes_of(nodes, r), times);

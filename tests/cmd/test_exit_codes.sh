@@ -39,14 +39,14 @@ check "no data: exit.json" reason "$work/$n" 2 CONFIG 'data\.train is empty'
 trained 2 "an instruction set of another machine" device.isa="$([[ $(uname -m) == x86_64 ]] && echo neon || echo avx2)"
 
 # 3: memory
-trained 3 "too little memory" device.memory=256KiB
-check "too little memory: needed and allowed" says 'needs [0-9]+ bytes in the device arena and device.memory allows 262144: [0-9]+ too many'
+trained 3 "too little memory" device.memory=64KiB
+check "too little memory: needed and allowed" says 'needs [0-9]+ bytes in the device arena and device.memory allows 65536: [0-9]+ too many'
 check "too little memory: the table" says '^  device +[0-9.]+ +[0-9.]+  f32 masters$'
 check "too little memory: what would help" says '^  [a-z_.]+=[0-9A-Za-z.]+ +device saves [0-9]+ \([0-9.]+ MiB\); costs: '
 check "too little memory: that it is not enough" says '^The least that was found, with .*, still takes device [0-9]+, host [0-9]+ on a rank: [0-9]+ too many'
 check "too little memory: exit.json, and nothing else" test "$(ls "$work/$n/run")" = exit.json
-check "too little memory: exit.json" reason "$work/$n" 3 NOFIT 'device\.memory allows 262144'
-run train "$work/never" train.steps=4 optim.warmup_steps=0 device.memory=256KiB
+check "too little memory: exit.json" reason "$work/$n" 3 NOFIT 'device\.memory allows 65536'
+run train "$work/never" train.steps=4 optim.warmup_steps=0 device.memory=64KiB
 check "without a folder none is made" test ! -e "$work/never/run"
 trained 3 "too little host memory" host.memory=1KiB
 check "too little host memory: says which" says 'host.memory allows 1024'

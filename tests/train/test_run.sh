@@ -32,7 +32,7 @@ count packed 200 data.mode=packed data.prefetch=8 train.log_interval=1
 
 run "$MT_BIN" train "$work/tiny.yaml" device.memory=1 run.dir="$work/none"
 need=$(sed -nE 's/.*needs ([0-9]+) bytes in the device arena.*/\1/p' "$work/out")
-count limits 200 device.memory="$need" host.memory=1MiB host.huge_pages=auto host.numa=auto run.memory=true
+count limits 200 device.memory="$need" host.memory=4MiB host.huge_pages=auto host.numa=auto run.memory=true
 run train "$work/memory" train.steps=1 optim.warmup_steps=0 run.memory=true
 check "the table of run.memory" says '^  device .*  together, in [0-9]+ bytes: [0-9.]+% of them live'
 check "the pages of the arenas" says '^  pages of the arenas here: .*; (on memory node 0|memory nodes are not told)'

@@ -198,6 +198,12 @@ int mt_exec_workers(const struct mt_exec *e)
 {
     return e->o.workers;
 }
+int64_t mt_exec_stood(const struct mt_exec *x)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < x->n; i++) sum += x->rank[i].stood;
+    return sum;
+}
 int64_t mt_exec_ops(const struct mt_exec *e)
 {
     return e->ops;

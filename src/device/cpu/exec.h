@@ -43,6 +43,9 @@ MT_MUST_USE mt_status mt_exec_open(struct mt_exec **exec, struct mt_exec_options
 MT_MUST_USE mt_status mt_exec_run(struct mt_exec *x, void (*host)(struct mt_ctx *ctx, void *arg),
                                   void *const args[]);
 int mt_exec_workers(const struct mt_exec *x);
+/* Nanoseconds, since opening, that the compute streams of all ranks here stood still for operations of other streams, or in
+ * collectives of their own, added up. Between runs. */
+int64_t mt_exec_stood(const struct mt_exec *x);
 int64_t mt_exec_ops(const struct mt_exec *x); /* completed so far, for rates */
 /* Nanoseconds that workers have run operations and host code of the i-th rank, together. While no rank runs. */
 int64_t mt_exec_busy_ns(const struct mt_exec *x, int i);

@@ -68,7 +68,9 @@ struct mt_exec_rank {
     uint32_t mask, head, published, tail, limit; /* retired, published, written, may be written up to */
     struct mt_queue queue[MT_N_STREAMS];
     int64_t base[MT_N_STREAMS],
-        last[MT_N_STREAMS];        /* host code: positions before the last restart, last one seen */
+        last[MT_N_STREAMS]; /* host code: positions before the last restart, last one seen */
+    int64_t stood,
+        stands; /* of the compute stream, ns: it stood still so long; since when it does now, 0: it does not */
     enum mt_host_state host, park; /* under the lock; what host code asked for */
     mt_event want;
     struct mt_fiber fiber;
