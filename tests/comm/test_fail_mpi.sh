@@ -31,7 +31,7 @@ check "another build: by whom" says '^moetitan: rank 1: the program .*differs be
 check "other configurations: nothing was begun" test ! -e other
 mkdir other
 run timeout 60 mpirun -n 1 "$MT_BIN" train tiny.yaml run.dir=other optim.lr=0.01 : -n 2 "$MT_BIN" train tiny.yaml run.dir=other optim.lr=0.02
-check "other configurations: the reason, in a folder that is there" grep -q '^{"code":8,"name":"RANKS","message":"rank 1: the configuration differs' other/exit.json
+check "other configurations: the reason, in a folder that is there" grep -q '^{"code":8,"name":"RANKS","message":"ranks 1-2; rank 1: the configuration differs' other/exit.json
 mkdir -p one two
 tr w '~' <text >two/text
 cp text one/text
