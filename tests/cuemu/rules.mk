@@ -8,7 +8,7 @@ CUEMU_INC := $(if $(filter 0,$(CUDA)),,$(CUEMU_INC))
 CUEMU_CXX ?= g++
 NVCC ?= $(or $(wildcard $(CUDA_HOME)/bin/nvcc),$(shell command -v nvcc 2>/dev/null))
 CUEMU_FLAVOURS := plain asan tsan
-CUEMU_TESTS := ops bugs lt wrappers
+CUEMU_TESTS := kernels streams bugs lt wrappers
 
 # The library each flavour links, the flags of kernels and C code, those of the emulator itself: under ThreadSanitizer it
 # is not instrumented, since its order is no order of the program.
