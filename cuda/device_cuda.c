@@ -249,4 +249,14 @@ mt_status mt_cuda_finish(struct mt_cuda *d, mt_err *e)
     return MT_OK;
 }
 
-const struct mt_device_ops mt_device_cuda = {"cuda", cuda_enqueue, cuda_wait, cuda_host_read};
+static mt_status cuda_copy(const struct mt_ctx *ctx, void *to, const void *from, int64_t bytes, mt_err *e)
+{
+    const struct mt_cuda *d = ctx->exec;
+    cudaSetDevice(d->device);
+    if (bytes)
+        MT_CUDA_TRY(cudaMemcpy(to, from, (size_t)bytes, cudaMemcpyDefault), e, MT_DEVICE,
+                    "copying %lld bytes", (long long)bytes);
+    return MT_OK;
+}
+
+const struct mt_device_ops mt_device_cuda = {"cuda", cuda_enqueue, cuda_wait, cuda_host_read, cuda_copy};

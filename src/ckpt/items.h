@@ -5,11 +5,12 @@
 #include "model/model.h"
 
 struct mt_ckpt_piece {
-    float *data;        /* in an arena; NULL: another process's (ckpt/share.h) */
-    int64_t row0, rows; /* of the tensor */
-    bool copy;          /* another rank's piece has these rows too (a replica): read, not written */
-    int owner;          /* process, where it is another's, */
-    int64_t at;         /* and its place there */
+    float *data;              /* in an arena; NULL: another process's (ckpt/share.h) */
+    const struct mt_ctx *ctx; /* whose arena: mt_copy_now */
+    int64_t row0, rows;       /* of the tensor */
+    bool copy;                /* another rank's piece has these rows too (a replica): read, not written */
+    int owner;                /* process, where it is another's, */
+    int64_t at;               /* and its place there */
 };
 struct mt_ckpt_item {
     char name[112];

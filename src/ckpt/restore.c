@@ -192,11 +192,14 @@ static mt_status check_items(const struct mt_tensors *t, const char *file, const
     return st;
 }
 
-static void copy_item(const struct mt_ckpt_items *x, const struct mt_ckpt_item *i, const unsigned char *from)
+static mt_status copy_item(const struct mt_ckpt_items *x, const struct mt_ckpt_item *i,
+                           const unsigned char *from, mt_err *e)
 {
     for (const struct mt_ckpt_piece *p = &x->piece[i->first], *end = p + i->n; p < end; p++)
         if (p->data)
-            memcpy(p->data, from + p->row0 * mt_ckpt_row_bytes(i), (size_t)(p->rows * mt_ckpt_row_bytes(i)));
+            MT_TRY(mt_copy_now(p->ctx, p->data, from + p->row0 * mt_ckpt_row_bytes(i),
+                               p->rows * mt_ckpt_row_bytes(i), e));
+    return MT_OK;
 }
 
 mt_status mt_ckpt_load(const char *path, const struct mt_ckpt_items *items, bool weights_only,
@@ -212,7 +215,7 @@ mt_status mt_ckpt_load(const char *path, const struct mt_ckpt_items *items, bool
         const struct mt_ckpt_item *p = &items->item[i];
         if (weights_only && p->moment) continue;
         const struct mt_tensor_entry *x = mt_tensors_find(&t, p->name);
-        copy_item(items, p, mt_tensors_bytes(&t, x));
+        st = copy_item(items, p, mt_tensors_bytes(&t, x), e);
     }
     mt_tensors_close(&t);
     return st;

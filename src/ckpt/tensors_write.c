@@ -40,6 +40,23 @@ static mt_status header_of(const struct mt_ckpt_items *x, int rank, int world, c
     return MT_OK;
 }
 
+/* A piece of this process; from memory that the host cannot read, so much at a time. */
+static mt_status write_piece(struct mt_out *o, const struct mt_ckpt_piece *p, int64_t bytes, mt_err *e)
+{
+    enum { EACH = 4 << 20 };
+    if (!p->ctx->dev->copy) return mt_out_write(o, p->data, bytes, e);
+    char *buffer = malloc(EACH);
+    MT_REQUIRE(buffer, e, MT_IO, "no memory for a buffer of %d bytes", EACH);
+    mt_status st = MT_OK;
+    for (int64_t at = 0; at < bytes && st == MT_OK; at += EACH) {
+        int64_t n = bytes - at < EACH ? bytes - at : EACH;
+        st = mt_copy_now(p->ctx, buffer, (const char *)p->data + at, n, e);
+        if (st == MT_OK) st = mt_out_write(o, buffer, n, e);
+    }
+    free(buffer);
+    return st;
+}
+
 /* A tensor's pieces, one behind the other, and the checksum of them all. */
 static mt_status write_item(struct mt_out *o, const struct mt_ckpt_items *x, const struct mt_ckpt_item *i,
                             uint64_t *sum, mt_err *e)
@@ -51,7 +68,7 @@ static mt_status write_item(struct mt_out *o, const struct mt_ckpt_items *x, con
         if (p->copy) continue;
         MT_ASSERT(p->row0 == row);
         row += p->rows;
-        MT_TRY(mt_out_write(o, p->data ? p->data : mt_ckpt_fetch(x, i, p), bytes, e));
+        MT_TRY(p->data ? write_piece(o, p, bytes, e) : mt_out_write(o, mt_ckpt_fetch(x, i, p), bytes, e));
     }
     MT_ASSERT(row == i->rows);
     *sum = mt_out_since_mark(o);

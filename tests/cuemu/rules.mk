@@ -8,7 +8,7 @@ CUEMU_INC := $(if $(filter 0,$(CUDA)),,$(CUEMU_INC))
 CUEMU_CXX ?= g++
 NVCC ?= $(or $(wildcard $(CUDA_HOME)/bin/nvcc),$(shell command -v nvcc 2>/dev/null))
 CUEMU_FLAVOURS := plain asan tsan
-CUEMU_TESTS := kernels streams bugs lt wrappers
+CUEMU_TESTS := kernels streams training bugs lt wrappers
 
 # The library each flavour links, the flags of kernels and C code, those of the emulator itself: under ThreadSanitizer it
 # is not instrumented, since its order is no order of the program.
@@ -45,7 +45,7 @@ cuemu_obj_$1 := $$(patsubst %.c,$$(cuemu_dir_$1)/%.o,$(CUEMU_C)) $$(patsubst %.c
                 $$(patsubst %.cc,$$(cuemu_dir_$1)/%.o,$(CUEMU_EMU))
 # cuda/lt_table.c finds the stand-in by name in the program: hence -rdynamic.
 $(BUILD)/cuemu/$1/test_%: $(BUILD)/cuemu/$1/tests/cuemu/test_%.o $$(cuemu_obj_$1) $(BUILD)/$(cuemu_lib_$1)/libmoetitan.a
-	$(CUEMU_CXX) $(cuemu_cc) -rdynamic $(LDFLAGS) -o $$@ $$^ $(LIBS)
+	$(CUEMU_CXX) $(cuemu_cc) -rdynamic $(LDFLAGS) -o $$@ $$^ $(LIBS) $(if $(call has_mpi,$(cuemu_lib_$1)),$(mpi_libs))
 cuemu: $(CUEMU_TESTS:%=$(BUILD)/cuemu/$1/test_%)
 -include $$(cuemu_obj_$1:.o=.d) $(CUEMU_TESTS:%=$(BUILD)/cuemu/$1/tests/cuemu/test_%.d)
 endef
