@@ -114,8 +114,8 @@ void mt_metrics_banner(const struct mt_metrics *m, const struct mt_session *s)
     else
         mt_say("\ndevice    %s, %d workers, %s; GEMM peak %.0f GFLOP/s (best 256x512x512 product, measured, "
                "times workers)%s%s\n",
-               s->target->name, mt_exec_workers(s->exec), mt_dtype_name(s->cfg->train_dtype), m->peak_flops / 1e9,
-               s->found[0] ? "; " : "", s->found);
+               s->target->name, mt_exec_workers(s->exec), mt_dtype_name(s->cfg->train_dtype),
+               m->peak_flops / 1e9, s->found[0] ? "; " : "", s->found);
     mt_say("memory    device %.1f MiB (%.1f without sharing), host %.1f MiB, on each of %d rank%s; %d rows, "
            "every byte placed before step 1\n",
            (double)s->plan.peak[MT_DEVICE_ARENA] / (1 << 20),

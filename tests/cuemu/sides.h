@@ -32,7 +32,8 @@ static inline void inline_host_read(struct mt_stream *s, enum mt_read_kind kind,
     (void)kind, (void)index;
     memcpy(dst, mt_address(s->ctx, src), (size_t)src.bytes);
 }
-static const struct mt_device_ops inline_cpu = {"inline", inline_enqueue, inline_wait, inline_host_read, NULL};
+static const struct mt_device_ops inline_cpu = {"inline", inline_enqueue, inline_wait, inline_host_read,
+                                                NULL};
 
 /* ---- a rank on one of the devices, all its bytes set to GUARD, and a generator of inputs ---- */
 

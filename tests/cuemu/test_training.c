@@ -155,11 +155,12 @@ static void against_cpu(const char *dtype, double most)
         if (strcmp(runs[i].dtype, dtype)) continue;
         if (run_on_cuda(&cuda, &runs[i])) {
             compare(&far, &cuda, &cpu);
-            fflush(stdout), printf("  %s, %d rank%s, %s, %s: loss %.4f to %.4f, apart %.2g, bound %.2g; norm %.2g, %.2g; "
-                   "parameters %.2g, %.2g\n",
-                   dtype, runs[i].world, runs[i].world > 1 ? "s" : "", runs[i].order, runs[i].options,
-                   cuda.loss[0], cuda.loss[STEPS - 1], far.loss, 2 * spread.loss, far.norm, 2 * spread.norm,
-                   far.values, 2 * spread.values);
+            fflush(stdout),
+                printf("  %s, %d rank%s, %s, %s: loss %.4f to %.4f, apart %.2g, bound %.2g; norm %.2g, %.2g; "
+                       "parameters %.2g, %.2g\n",
+                       dtype, runs[i].world, runs[i].world > 1 ? "s" : "", runs[i].order, runs[i].options,
+                       cuda.loss[0], cuda.loss[STEPS - 1], far.loss, 2 * spread.loss, far.norm,
+                       2 * spread.norm, far.values, 2 * spread.values);
             CHECK(far.loss <= 2 * spread.loss);
             CHECK(far.norm <= 2 * spread.norm);
             CHECK(far.values <= 2 * spread.values);
