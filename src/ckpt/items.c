@@ -21,8 +21,11 @@ static struct mt_ckpt_item *add_item(struct builder *b, const char *front, const
 static void add_piece(struct builder *b, struct mt_ckpt_item *i, const struct mt_ckpt_rank *r, mt_view v,
                       int64_t row0, bool copy)
 {
-    b->x->piece[b->x->n_pieces++] = (struct mt_ckpt_piece){
-        .data = mt_address(r->ctx, v), .ctx = r->ctx, .row0 = row0, .rows = v.dim[1], .copy = copy};
+    b->x->piece[b->x->n_pieces++] = (struct mt_ckpt_piece){.data = mt_address(r->ctx, v),
+                                                           .ctx = r->ctx->dev->copy ? r->ctx : NULL,
+                                                           .row0 = row0,
+                                                           .rows = v.dim[1],
+                                                           .copy = copy};
     i->n++;
 }
 

@@ -6,7 +6,7 @@
 
 struct mt_ckpt_piece {
     float *data;              /* in an arena; NULL: another process's (ckpt/share.h) */
-    const struct mt_ctx *ctx; /* whose arena: mt_copy_now */
+    const struct mt_ctx *ctx; /* whose arena, if only mt_copy_now reaches it; else NULL */
     int64_t row0, rows;       /* of the tensor */
     bool copy;                /* another rank's piece has these rows too (a replica): read, not written */
     int owner;                /* process, where it is another's, */

@@ -44,7 +44,7 @@ static mt_status header_of(const struct mt_ckpt_items *x, int rank, int world, c
 static mt_status write_piece(struct mt_out *o, const struct mt_ckpt_piece *p, int64_t bytes, mt_err *e)
 {
     enum { EACH = 4 << 20 };
-    if (!p->ctx->dev->copy) return mt_out_write(o, p->data, bytes, e);
+    if (!p->ctx) return mt_out_write(o, p->data, bytes, e);
     char *buffer = malloc(EACH);
     MT_REQUIRE(buffer, e, MT_IO, "no memory for a buffer of %d bytes", EACH);
     mt_status st = MT_OK;

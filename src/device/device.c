@@ -49,7 +49,7 @@ void *mt_address(const struct mt_ctx *c, mt_view v)
 
 mt_status mt_copy_now(const struct mt_ctx *c, void *to, const void *from, int64_t bytes, mt_err *e)
 {
-    if (c->dev->copy) return c->dev->copy(c, to, from, bytes, e);
+    if (c && c->dev->copy) return c->dev->copy(c, to, from, bytes, e);
     if (bytes) memcpy(to, from, (size_t)bytes);
     return MT_OK;
 }

@@ -2,6 +2,10 @@
 /* The cuda device under the emulator trains a small relative of the quickstart model as the cpu device does: losses within a
  * bound that is fixed before it runs, twice the spread of the cpu's own runs over permuted orders of their sums (sequences in
  * another order, and instruction sets that add up in another order). Memory of the emulated device is looked at in place. */
+#include <unistd.h>
+
+#include "ckpt/ckpt.h"
+#include "ckpt/file.h"
 #include "tests/train/ranks.h"
 
 /* tests/cuemu/src: how the emulator picks among the orders it may run things in. */
@@ -208,10 +212,54 @@ TEST(record_equals_sim)
     }
 }
 
+/* A checkpoint of the cuda device is the cpu device's too: saved there, loaded here, and back. */
+TEST(checkpoint)
+{
+    struct training from = {0}, to = {0};
+    struct ranks_values want = {0}, got = {0};
+    char folder[] = "/tmp/moetitan-XXXXXX", path[MT_CKPT_PATH];
+    mt_err e = {0};
+    if (!CHECK(mkdtemp(folder) != NULL)) return;
+    for (int i = 0; i < 2; i++) {
+        struct training *t = i ? &to : &from;
+        if (!CHECK(training_config(&t->cfg, i ? MODEL "device.type=cpu"
+                                              : MODEL "device.type=cuda offload.moments=host")))
+            return;
+        mt_status st = mt_session_open(&t->s, &t->cfg, 1, false, &e);
+        if (st == MT_OK) st = mt_session_run(&t->s, mt_fill_step, &e);
+        if (!CHECK(st == MT_OK)) printf("  %s\n", e.msg);
+    }
+    batch(&from, 0, 0);
+    CHECK(mt_session_run(&from.s, mt_train_step, &e) == MT_OK);
+    struct mt_ckpt_items a, b;
+    struct mt_ckpt_meta meta = {.step = 1}, back = {0};
+    CHECK(mt_ckpt_items_open(&a, &(struct mt_ckpt_rank){&from.s.rank[0].model, &from.s.rank[0].ctx}, 1, &e) ==
+          MT_OK);
+    CHECK(mt_ckpt_items_open(&b, &(struct mt_ckpt_rank){&to.s.rank[0].model, &to.s.rank[0].ctx}, 1, &e) ==
+          MT_OK);
+    CHECK(mt_ckpt_save(folder, &a, &meta, &from.cfg, &e) == MT_OK);
+    mt_ckpt_folder(folder, 1, path);
+    if (!CHECK(mt_ckpt_load(path, &b, false, &back, &e) == MT_OK)) printf("  %s\n", e.msg);
+    CHECK_INT(back.step, 1);
+    if (ranks_values_take(&want, &from) && ranks_values_take(&got, &to) && CHECK_INT(got.n, want.n))
+        CHECK(!memcmp(got.at, want.at, (size_t)want.n * 4));
+    CHECK(mt_session_run(&from.s, mt_fill_step, &e) == MT_OK);
+    CHECK(mt_ckpt_load(path, &a, false, &back, &e) == MT_OK);
+    ranks_values_release(&got);
+    if (ranks_values_take(&got, &from)) CHECK(!memcmp(got.at, want.at, (size_t)want.n * 4));
+    CHECK(mt_remove_folder(path, NULL, &e) == MT_OK);
+    snprintf(path, sizeof path, "%s/ckpt", folder);
+    CHECK(!rmdir(path) && !rmdir(folder));
+    ranks_values_release(&want), ranks_values_release(&got);
+    mt_ckpt_items_close(&a), mt_ckpt_items_close(&b);
+    training_close(&from), training_close(&to);
+}
+
 int main(void)
 {
     RUN(f32);
     RUN(bf16);
     RUN(record_equals_sim);
+    RUN(checkpoint);
     return DONE();
 }
