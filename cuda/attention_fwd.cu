@@ -45,6 +45,31 @@ MT_DEVICE float softmax(float (&s)[KEYS / 8][4], int h, float sl, float &top, fl
     return fade;
 }
 
+/* This lane's two rows, 8 apart. */
+template <int B> struct rows {
+    float acc[B / 8][4], top[2], sum[2];
+    int begin[2], row;
+};
+/* A tile of keys, from key0 on. */
+template <int A, int B>
+MT_DEVICE void add_keys(rows<B> &r, const mt_bf *q, const mt_bf *k, const mt_bf *v, bool some, int key0,
+                        float sl)
+{
+    float s[KEYS / 8][4];
+    mt_att_scores<A, KEYS>(s, q, (int)threadIdx.x / 32 * 16, k);
+    if (some) mask(s, r.row, r.begin, key0);
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const float fade = softmax(s, i, sl, r.top[i], r.sum[i]);
+#pragma unroll
+        for (int n = 0; n < B / 8; n++) {
+            r.acc[n][2 * i] *= fade;
+            r.acc[n][2 * i + 1] *= fade;
+        }
+    }
+    mt_att_mix<B, KEYS>(r.acc, s, v);
+}
+
 template <int A, int B> __global__ void __launch_bounds__(MT_ATT_THREADS) fwd_kernel(MT_CALL c)
 {
     typedef buffers<A, B> memory;
@@ -54,14 +79,13 @@ template <int A, int B> __global__ void __launch_bounds__(MT_ATT_THREADS) fwd_ke
     const int N = (int)MT_DIM(c, 'N'), h = (int)blockIdx.y, g = h / (int)(MT_DIM(c, 'H') / MT_DIM(c, 'G'));
     const int q0 = (int)(gridDim.x - 1 - blockIdx.x) * MT_ATT_ROWS,
               last = q0 + MT_ATT_ROWS < N ? q0 + MT_ATT_ROWS : N;
-    const int row = q0 + warp * 16 + lane / 4;
     const int32_t *begins = static_cast<const int32_t *>(a.begin);
     const mt_att_rows k = mt_att_rows_of(c, 3, g, MT_DIM(c, 'A')),
                       v = mt_att_rows_of(c, 4, g, MT_DIM(c, 'B'));
-    const int begin[2] = {row < N ? begins[row] : N, row + 8 < N ? begins[row + 8] : N},
-              most = begins[last - 1];
+    const int row = q0 + warp * 16 + lane / 4, most = begins[last - 1];
     const float scale = (float)MT_SCALARS(attention_fwd, &c)->scale;
-    float acc[B / 8][4] = {{0}}, top[2] = {NONE, NONE}, sum[2] = {0, 0};
+    rows<B> r = {
+        {{0}}, {NONE, NONE}, {0, 0}, {row < N ? begins[row] : N, row + 8 < N ? begins[row + 8] : N}, row};
     const int first = begins[q0] / KEYS * KEYS;
     mt_att_load<A, MT_ATT_ROWS>(m->q, mt_att_rows_of(c, 2, h, MT_DIM(c, 'A')), q0);
     mt_att_load<A, KEYS>(m->k[0], k, first);
@@ -76,29 +100,19 @@ template <int A, int B> __global__ void __launch_bounds__(MT_ATT_THREADS) fwd_ke
         mt_cp_async_commit();
         mt_cp_async_wait<1>();
         __syncthreads();
-        float s[KEYS / 8][4];
-        mt_att_scores<A, KEYS>(s, m->q, warp * 16, m->k[now]);
-        if (key0 + KEYS > q0 || key0 < most) mask(s, row, begin, key0);
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const float fade = softmax(s, i, scale * MT_LOG2E, top[i], sum[i]);
-#pragma unroll
-            for (int n = 0; n < B / 8; n++) {
-                acc[n][2 * i] *= fade;
-                acc[n][2 * i + 1] *= fade;
-            }
-        }
-        mt_att_mix<B, KEYS>(acc, s, m->v[now]);
+        add_keys<A, B>(r, m->q, m->k[now], m->v[now], key0 + KEYS > q0 || key0 < most, key0,
+                       scale * MT_LOG2E);
         __syncthreads();
     }
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        sum[i] += __shfl_xor_sync(MT_WARP_ALL, sum[i], 1);
-        sum[i] += __shfl_xor_sync(MT_WARP_ALL, sum[i], 2);
+        r.sum[i] += __shfl_xor_sync(MT_WARP_ALL, r.sum[i], 1);
+        r.sum[i] += __shfl_xor_sync(MT_WARP_ALL, r.sum[i], 2);
         if (lane % 4 == 0 && row + i * 8 < N)
-            static_cast<float *>(a.lse)[h * c.ld[1] + row + i * 8] = top[i] * scale + logf(sum[i]);
+            static_cast<float *>(a.lse)[h * c.ld[1] + row + i * 8] = r.top[i] * scale + logf(r.sum[i]);
     }
-    mt_att_store<B>(mt_att_rows_of(c, 0, h, MT_DIM(c, 'B')), q0 + warp * 16, acc, 1 / sum[0], 1 / sum[1]);
+    mt_att_store<B>(mt_att_rows_of(c, 0, h, MT_DIM(c, 'B')), q0 + warp * 16, r.acc, 1 / r.sum[0],
+                    1 / r.sum[1]);
 }
 
 template <int A, int B> cudaError_t run(const mt_call *c, cudaStream_t s)

@@ -86,5 +86,13 @@ static double peak_flops(void *backend, mt_dtype t)
     return 2e3 * clock_khz * multiprocessors * (t == MT_BF16 ? 2048 : 128);
 }
 
-const struct mt_backend_ops mt_backend_cuda = {&mt_device_cuda, mt_target_cuda, find,         backend_open,
-                                               backend_run,     peak_flops,     backend_close};
+const struct mt_backend_ops mt_backend_cuda = {
+    .device = &mt_device_cuda,
+    .target = mt_target_cuda,
+    .most_ranks = MT_CUDA_RANKS,
+    .find = find,
+    .open = backend_open,
+    .run = backend_run,
+    .peak_flops = peak_flops,
+    .close = backend_close,
+};

@@ -9,6 +9,7 @@
 struct mt_backend_ops {
     const struct mt_device_ops *device;
     const struct mt_target *(*target)(void); /* what ledgers are laid out for */
+    int most_ranks;                          /* of one process */
     /* Whether this machine has one that can be used; what was found, or why there is none, in words. */
     bool (*find)(char *what, size_t size);
     /* Opens it for the ranks of this process, whose ledger is laid out and whose groups are there: their arenas are

@@ -90,9 +90,10 @@ static mt_status choose_backend(const mt_config *c, struct mt_session *s, mt_err
     if (c->device_type == MT_DEVICE_TYPE_CPU) return MT_OK;
     if (!b) snprintf(s->found, sizeof s->found, "this program was built without CUDA");
     bool fits = b && b->find(s->found, sizeof s->found);
-    if (fits && s->job.n > 1) {
+    if (fits && (s->job.n > 1 || s->n_local > b->most_ranks)) {
         fits = false;
-        snprintf(s->found, sizeof s->found, "the cuda device trains in one process only");
+        snprintf(s->found, sizeof s->found, "the cuda device trains in one process, with at most %d ranks",
+                 b->most_ranks);
     }
     MT_REQUIRE(fits || !asked, e, b ? MT_DEVICE : MT_CONFIG,
                "device.type: cuda is asked for: %s; set device.type: cpu", s->found);
