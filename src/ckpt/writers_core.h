@@ -57,6 +57,8 @@ struct mt_writers {
     struct mt_cursor c;
     struct mt_handle *open; /* of the file that the cursor is in */
     bool reading, copying;  /* a writer has the cursor; and is in the arena */
+    mt_status copied;       /* what mt_copy_now said while the buffer was filled, */
+    mt_err copy_err;        /* and its message */
     int64_t *left;          /* by file: chunks that are not written yet, and one for what has not been read */
     int files_left;
     bool finishing; /* a writer does what comes after the last file */

@@ -84,9 +84,11 @@ static void put_sum(char *at, uint64_t sum)
     for (int i = 15; i >= 0; i--, sum >>= 4) at[i] = "0123456789abcdef"[sum & 15];
 }
 
+/* Bytes of a header, or of an arena, which may be a device's. */
 static void take_in(struct mt_writers *w, char *to, const char *from, int64_t n, bool data)
 {
-    memcpy(to, from, (size_t)n);
+    const struct mt_ctx *reach = data ? w->parts->reach : NULL;
+    if (w->copied == MT_OK) w->copied = mt_copy_now(reach, to, from, n, &w->copy_err);
     mt_sum_add(w->whole, to, n);
     if (data) mt_sum_add(w->part, to, n);
 }
@@ -96,12 +98,12 @@ static int64_t take_part(struct mt_writers *w, const struct mt_part_file *f, cha
 {
     const struct mt_part *p = &w->parts->part[w->c.part];
     enum { PIECE = 16 << 10 };
-    int64_t n = 0;
+    int64_t n = 0, most = w->parts->reach ? room : PIECE;
     if (!w->c.at) mt_sum_reset(w->part);
     while (n < room && w->c.at < p->bytes) {
         int64_t k = p->bytes - w->c.at;
         if (k > room - n) k = room - n;
-        if (k > PIECE) k = PIECE;
+        if (k > most) k = most;
         take_in(w, to + n, p->data + w->c.at, k, true);
         w->c.at += k;
         n += k;
@@ -167,6 +169,11 @@ bool mt_writers_read(struct mt_writers *w, char *buffer, struct mt_chunk *x)
     }
     atomic_store(&w->progress, w->c.part);
     pthread_cond_broadcast(&w->change);
+    if (w->copied != MT_OK && !mt_writers_gone(w, turn)) {
+        mt_writers_end(w, MT_WRITTEN_FAILED, &w->copy_err);
+        w->copied = MT_OK;
+        w->copy_err = (mt_err){0};
+    }
     return true;
 }
 

@@ -112,6 +112,12 @@ static mt_status tell_step(struct mt_run *r, struct mt_metrics_step *x, double b
     return MT_OK;
 }
 
+/* Nanoseconds, of all ranks here; the cuda device does not note them. */
+static int64_t stood_still(const struct mt_run *r)
+{
+    return r->s.exec ? mt_exec_stood(r->s.exec) : 0;
+}
+
 static mt_status one_step(struct mt_run *r, mt_err *e)
 {
     const mt_config *c = r->cfg;
@@ -119,12 +125,11 @@ static mt_status one_step(struct mt_run *r, mt_err *e)
     struct mt_metrics_step x = {.steps = c->train_steps,
                                 .step_tokens = c->train_global_batch * c->train_seq_len};
     double begun = mt_now();
-    int64_t stood = mt_exec_stood(r->s.exec);
+    int64_t stood = stood_still(r);
     MT_TRY(mt_run_fatal(r, batch_to_arenas(r, &x, e), e));
     prepare_step(r);
     MT_TRY(mt_run_fatal(r, run_step(r, e), e));
     MT_TRY(check_step(t, e));
-    x.exposed_s = 1e-9 * (double)(mt_exec_stood(r->s.exec) - stood) / r->s.n_local;
     x.step = r->at.step + 1;
     x.tokens = r->at.tokens + x.step_tokens;
     x.loss = t->loss / (double)t->valid;
@@ -133,7 +138,7 @@ static mt_status one_step(struct mt_run *r, mt_err *e)
     r->at.step = x.step;
     r->ending.steps = x.step;
     r->at.tokens = x.tokens;
-    x.exposed_s = 1e-9 * (double)(mt_exec_stood(r->s.exec) - stood) / r->s.n_local;
+    x.exposed_s = 1e-9 * (double)(stood_still(r) - stood) / r->s.n_local;
     if (t->updated) MT_TRY(tell_step(r, &x, begun, e));
     if (!c->guard_replica_hash_interval || x.step % c->guard_replica_hash_interval) return MT_OK;
     return mt_replicas_check(&r->replicas, &r->s, &r->nodes, x.step, e);

@@ -109,7 +109,7 @@ mt_status mt_metrics_open(struct mt_metrics *m, const struct mt_session *s, int6
     MT_TRY(mt_telemetry_open(&m->telemetry, s->cfg, step, e));
     m->statm = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
     m->flops_per_token = mt_flops_per_token(d, (double)d->S);
-    m->peak_flops = measure_peak(s);
+    m->peak_flops = s->device ? s->device->peak_flops(s->backend, s->cfg->train_dtype) : measure_peak(s);
     m->started = m->last_log = mt_now();
     return MT_OK;
 }
@@ -134,10 +134,14 @@ void mt_metrics_banner(const struct mt_metrics *m, const struct mt_session *s)
            (double)mt_params_total(d) / 1e6, (double)mt_params_active(d) / 1e6, (long long)d->L,
            (long long)d->D);
     if (d->E) mt_say(", %lld experts top-%lld", (long long)d->E, (long long)d->K);
-    mt_say("\ndevice    %s, %d workers, %s; GEMM peak %.0f GFLOP/s (best 256x512x512 product, measured, "
-           "times workers)\n",
-           s->target->name, mt_exec_workers(s->exec), mt_dtype_name(s->cfg->train_dtype),
-           m->peak_flops / 1e9);
+    if (s->device)
+        mt_say("\ndevice    %s, %s; %s; at most %.0f GFLOP/s by its clock\n", s->target->name,
+               mt_dtype_name(s->cfg->train_dtype), s->found, m->peak_flops / 1e9);
+    else
+        mt_say("\ndevice    %s, %d workers, %s; GEMM peak %.0f GFLOP/s (best 256x512x512 product, measured, "
+               "times workers)%s%s\n",
+               s->target->name, mt_exec_workers(s->exec), mt_dtype_name(s->cfg->train_dtype),
+               m->peak_flops / 1e9, s->found[0] ? "; " : "", s->found);
     mt_say("memory    device %.1f MiB (%.1f without sharing), host %.1f MiB, on each of %d rank%s; %d rows, "
            "every byte placed before step 1\n",
            (double)s->plan.peak[MT_DEVICE_ARENA] / (1 << 20),

@@ -13,7 +13,7 @@ static const double least_excess = 0.02;
 mt_status mt_stragglers_open(struct mt_stragglers *x, const struct mt_session *s, mt_err *e)
 {
     *x = (struct mt_stragglers){0};
-    if (s->world == 1 || !(s->cfg->guard_straggler_factor > 0)) return MT_OK;
+    if (s->world == 1 || !s->exec || !(s->cfg->guard_straggler_factor > 0)) return MT_OK;
     x->ns = calloc((size_t)(3 * s->world + s->n_local), sizeof *x->ns);
     MT_REQUIRE(x->ns, e, MT_IO, "no memory for the times of %d ranks", s->world);
     x->data_ns = x->ns + s->world;
