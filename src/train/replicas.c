@@ -18,7 +18,8 @@ mt_status mt_replicas_open(struct mt_replicas *x, const struct mt_session *s, mt
     *x = (struct mt_replicas){.good = -1};
     if (s->mesh.replicas == 1 || !s->cfg->guard_replica_hash_interval) return MT_OK;
     MT_REQUIRE(!s->device, e, MT_CONFIG,
-               "guard.replica_hash_interval: the cuda device's weights are not hashed; set it to 0, or device.type: cpu");
+               "guard.replica_hash_interval: the cuda device's weights are not hashed; set it to 0, or "
+               "device.type: cpu");
     x->most = calloc((size_t)(2 * n + s->mesh.replicas + s->n_local * units), sizeof *x->most);
     MT_REQUIRE(x->most, e, MT_IO, "no memory for the hashes of %lld units", (long long)n);
     x->least = x->most + n;
