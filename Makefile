@@ -8,6 +8,8 @@ AR := ar
 CUDA ?= auto#       auto: use NVIDIA's headers if they are there; 1: they must be; 0: leave them alone
 NCCL ?= auto
 MPI ?= auto
+SQLITE ?= auto
+MPICC ?= mpicc#   the MPI whose compiler wrapper this is
 CUDA_HOME ?= /usr/local/cuda
 WERROR ?= 0
 PREFIX ?= /usr/local
@@ -76,24 +78,50 @@ native = $(foreach s,$2,$(if $(filter $(foreign_$(call machine,$1)),$(call isa,$
 
 # MPI: the variants that people run have it, where one is found; the files named for it are then compiled.
 mpi_variants := release debug
-mpi_package := $(if $(filter 0,$(MPI)),,$(firstword $(shell for p in ompi-c mpich; do pkg-config --exists $$p && echo $$p; done)))
-mpi_cflags := $(if $(mpi_package),$(patsubst -I%,-isystem %,$(shell pkg-config --cflags $(mpi_package))))
-mpi_found := $(if $(mpi_package),$(shell printf '\043include <mpi.h>\n' | $(CC) -x c -fsyntax-only $(mpi_cflags) - 2>/dev/null && echo yes))
-mpi_libs := $(if $(mpi_found),$(shell pkg-config --libs $(mpi_package)))
+mpi_libs_found := $(if $(filter 0,$(MPI)),,$(shell MPICC=$(MPICC) scripts/mpi.sh libs))
+mpi_cflags := $(if $(mpi_libs_found),$(patsubst -I%,-isystem %,$(shell MPICC=$(MPICC) scripts/mpi.sh cflags)))
+mpi_found := $(if $(mpi_libs_found),$(shell printf '\043include <mpi.h>\n' | $(CC) -x c -fsyntax-only $(mpi_cflags) - 2>/dev/null && echo yes))
+mpi_libs := $(if $(mpi_found),$(mpi_libs_found))
 mpi_files := src/comm/mpi%
+# MPICH's MPI_STATUSES_IGNORE is the address 1, which GCC takes for a place that is written to.
+mpi_quiet := -Wno-stringop-overflow
 has_mpi = $(and $(mpi_found),$(filter $(mpi_variants),$1))
+
+# SQLite, for the results of sweeps: in the variants that people run and in those that test memory, where it is found.
+sqlite_variants := release debug asan tsan tsan-plain
+sqlite_found := $(if $(filter 0,$(SQLITE)),,$(shell printf '\043include <sqlite3.h>\n' | $(CC) -x c -fsyntax-only - 2>/dev/null && echo yes))
+sqlite_files := src/sweep/sqlite%
+has_sqlite = $(and $(sqlite_found),$(filter $(sqlite_variants),$1))
+lacking = $(if $(call has_mpi,$1),,$(mpi_files)) $(if $(call has_sqlite,$1),,$(sqlite_files))
+
+# CUDA: with nvcc and NVIDIA's headers the program gets the device of cuda/. Its runtime is linked in, libraries are opened at
+# run time: the program starts on machines that have none of it.
+cuda_variants := release debug
+NVCC ?= $(or $(wildcard $(CUDA_HOME)/bin/nvcc),$(shell command -v nvcc 2>/dev/null))
+cuda_inc := $(firstword $(foreach d,$(CUDA_HOME)/include /usr/include,$(if $(wildcard $d/cublasLt.h),$d)))
+cuda_runtime := $(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a $(CUDA_HOME)/lib/libcudart_static.a \
+                                       $(CUDA_HOME)/targets/*/lib/libcudart_static.a /usr/lib/*/libcudart_static.a))
+cuda_found := $(if $(filter 0,$(CUDA)),,$(and $(NVCC),$(cuda_inc),$(cuda_runtime)))
+has_cuda = $(and $(cuda_found),$(filter $(cuda_variants),$1))
+cuda_cflags := -I. -Icuda -Icuda/include -isystem $(cuda_inc)
+cuda_libs := $(cuda_runtime) -lrt -lpthread -ldl
+# A spilled register is an error; nothing of the C++ library is used.
+NVCCFLAGS := -std=c++17 -O3 -Xptxas -v,-warn-spills,-Werror -Xcompiler -fno-threadsafe-statics,-fno-exceptions,-fno-rtti \
+             -gencode arch=compute_90a,code=sm_90a -Isrc -Icuda -Icuda/include
 
 # ---- sources -------------------------------------------------------------------------------------------------
 SRC := $(sort $(wildcard src/*/*.c src/*/*/*.c src/*/*/*/*.c))
 HEADERS := $(sort $(wildcard src/*/*.h src/*/*/*.h src/*/*/*/*.h))
 CHECKED_HEADERS := $(if $(mpi_found),$(HEADERS),$(filter-out $(mpi_files),$(HEADERS)))
+CUDA_SRC := $(sort $(wildcard cuda/*.c cuda/*.cu))
+CUDA_HEADERS := $(wildcard cuda/*.h cuda/include/*) src/device/call.h src/device/op.def
 BENCHES := $(sort $(wildcard tests/bench/bench_*.c))
 FUZZERS := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 tests = $(sort $(wildcard $(shell scripts/run_tests.sh --list $1)))
 FORMATTED := $(wildcard src/*.c) $(SRC) $(HEADERS) $(wildcard tests/*.h tests/*/*.c tests/*/*.h)
 
 # Header files whose coming or going changes what a probe finds.
-PROBED := $(wildcard $(CUDA_HOME)/include/cuda_runtime.h /usr/include/nccl.h /usr/lib/*/openmpi/include/mpi.h)
+PROBED := $(cuda_found) $(wildcard $(CUDA_HOME)/include/cuda_runtime.h /usr/include/nccl.h /usr/lib/*/openmpi/include/mpi.h /usr/include/sqlite3.h)
 
 # $(call stamp,FILE,TEXT): a file that is touched only when the text changes.
 define stamp
@@ -104,40 +132,48 @@ FORCE:
 
 # ---- rules of one variant ------------------------------------------------------------------------------------
 define variant
-obj_$1 := $$(patsubst %.c,$(BUILD)/$1/%.o,$$(call native,$1,$(if $(call has_mpi,$1),$(SRC),$(filter-out $(mpi_files),$(SRC)))))
+obj_$1 := $$(patsubst %.c,$(BUILD)/$1/%.o,$$(call native,$1,$(filter-out $(call lacking,$1),$(SRC))))
 test_src_$1 := $$(call tests,$1)
 tests_$1 := $$(patsubst tests/%.c,$(BUILD)/$1/tests/%,$$(test_src_$1))
+cuda_obj_$1 := $(if $(call has_cuda,$1),$(patsubst %,$(BUILD)/$1/%.o,$(basename $(CUDA_SRC))))
 all_flags_$1 := $(BASE) $(march_$(call machine,$1)) $(flags_$1) $(CFLAGS) -Isrc -I$(BUILD)/$1
 
-$(call stamp,$(BUILD)/$1/flags,$(VERSION) $(call cc,$1) $$(all_flags_$1) $(CUDA) $(NCCL) $(MPI) $(PROBED))
+$(call stamp,$(BUILD)/$1/flags,$(VERSION) $(call cc,$1) $$(all_flags_$1) $(CUDA) $(NCCL) $(MPI) $(SQLITE) $(mpi_cflags) $(mpi_libs) $(PROBED))
 $(call stamp,$(BUILD)/$1/objects,$$(obj_$1))
 
 $(BUILD)/$1/base/features.h: $(BUILD)/$1/flags scripts/features.sh
 	@mkdir -p $$(@D)
-	@CC="$(call cc,$1)" CUDA=$(CUDA) NCCL=$(NCCL) MPI=$(if $(filter $(mpi_variants),$1),$(MPI),0) CUDA_HOME=$(CUDA_HOME) VERSION=$(VERSION) \
+	@CC="$(call cc,$1)" CUDA=$(CUDA) NCCL=$(NCCL) MPI=$(if $(filter $(mpi_variants),$1),$(MPI),0) MPICC=$(MPICC) \
+	    SQLITE=$(if $(filter $(sqlite_variants),$1),$(SQLITE),0) CUDA_HOME=$(CUDA_HOME) VERSION=$(VERSION) \
 	    scripts/features.sh >$$@
 
 $(BUILD)/$1/%.o: %.c $(BUILD)/$1/flags Makefile | $(BUILD)/$1/base/features.h
 	@mkdir -p $$(@D)
 	$(call cc,$1) $$(all_flags_$1) $$(if $$(filter src/device/cpu/%,$$<),$(hot_$1)) $$(v_$$(call isa,$$<)) \
-	    $$(if $$(filter $(mpi_files),$$<),$(mpi_cflags)) \
+	    $$(if $$(filter $(mpi_files),$$<),$(mpi_cflags) $(mpi_quiet)) \
+	    $$(if $$(filter cuda/%,$$<),$(cuda_cflags)) \
 	    $$(if $$(filter tests/%,$$<),-I. -Itests) $$(if $$(filter tests/fuzz/%,$$<),$(call fuzz_main,$1)) \
 	    -MMD -MP -c $$< -o $$@
+
+$(BUILD)/$1/cuda/%.o: cuda/%.cu $(CUDA_HEADERS) $(BUILD)/$1/flags Makefile
+	@mkdir -p $$(@D)
+	$(NVCC) $(NVCCFLAGS) -c $$< -o $$@ >$$(@:.o=.log) 2>&1 || { cat $$(@:.o=.log); exit 1; }
 
 $(BUILD)/$1/libmoetitan.a: $$(obj_$1) $(BUILD)/$1/objects
 	@rm -f $$@
 	@$(call ar,$1) rcsD $$@ $$(obj_$1)
 
-$(BUILD)/$1/moetitan: $(BUILD)/$1/src/main.o $(BUILD)/$1/libmoetitan.a
-	$(call cc,$1) $(flags_$1) $(LDFLAGS) $(ld_$1) -o $$@ $$^ $(LIBS) $(if $(call has_mpi,$1),$(mpi_libs))
+$(BUILD)/$1/moetitan: $(BUILD)/$1/src/main.o $$(cuda_obj_$1) $(BUILD)/$1/libmoetitan.a
+	$(call cc,$1) $(flags_$1) $(LDFLAGS) $(ld_$1) -o $$@ $$^ $(LIBS) $(if $(call has_mpi,$1),$(mpi_libs)) $(if $(call has_sqlite,$1),-lsqlite3) \
+	    $(if $(call has_cuda,$1),$(cuda_libs))
 
 $(BUILD)/$1/tests/%: $(BUILD)/$1/tests/%.o $(BUILD)/$1/libmoetitan.a
-	$(call cc,$1) $(flags_$1) $(LDFLAGS) $(ld_$1) -o $$@ $$^ $(LIBS) $(if $(call has_mpi,$1),$(mpi_libs))
+	$(call cc,$1) $(flags_$1) $(LDFLAGS) $(ld_$1) -o $$@ $$^ $(LIBS) $(if $(call has_mpi,$1),$(mpi_libs)) $(if $(call has_sqlite,$1),-lsqlite3)
 
 .PHONY: $1 tests-$1
 $1: $(BUILD)/$1/moetitan
 tests-$1: $$(tests_$1) $(BUILD)/$1/moetitan
--include $$(obj_$1:.o=.d) $$(tests_$1:=.d) $(BUILD)/$1/src/main.d
+-include $$(obj_$1:.o=.d) $$(cuda_obj_$1:.o=.d) $$(tests_$1:=.d) $(BUILD)/$1/src/main.d
 endef
 $(foreach v,$(VARIANTS),$(eval $(call variant,$v)))
 $(BUILD)/aarch64/base/features.h: | $(BUILD)/aarch64-sysroot/.done
@@ -235,12 +271,12 @@ bench-ckpt: $(BUILD)/release/moetitan ## what saves add to steps, how long they 
 $(BUILD)/bench/bench_gemm: bench_libs := -ldnnl
 $(BUILD)/bench/%: $(BUILD)/release/tests/bench/%.o $(BUILD)/release/libmoetitan.a
 	@mkdir -p $(@D)
-	$(CC) $(flags_release) $(LDFLAGS) -o $@ $^ $(LIBS) $(mpi_libs) $(bench_libs)
+	$(CC) $(flags_release) $(LDFLAGS) -o $@ $^ $(LIBS) $(mpi_libs) $(if $(sqlite_found),-lsqlite3) $(bench_libs)
 -include $(BENCHES:%.c=$(BUILD)/release/%.d)
 
-install: $(BUILD)/release/moetitan ## copy the program and the configurations to PREFIX (DESTDIR for packagers)
+install: $(BUILD)/release/moetitan ## copy the program, configurations and job scripts to PREFIX (DESTDIR for packagers)
 	install -D -m 755 $< $(DESTDIR)$(PREFIX)/bin/moetitan
-	@for f in $$(find configs -type f); do install -D -m 644 $$f $(DESTDIR)$(PREFIX)/share/moetitan/$$f; done
+	@for f in $$(find configs slurm -type f); do install -D -m 644 $$f $(DESTDIR)$(PREFIX)/share/moetitan/$$f; done
 
 clean: ## remove build/
 	rm -rf $(BUILD)

@@ -1,34 +1,11 @@
-#include "device_cuda.h"
+#include "device_core.h"
 
-#include <cuda_runtime_api.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "launch.h"
-
-/* Events of the last positions of a stream. A wait for an older one is a wait for the position that took
- * its event: a later one of the same stream, enqueued before the wait, so it may wait longer but never for
- * ever. */
-enum { EVENTS = 256 };
-
-struct mt_cuda {
-    struct mt_ctx *ctx;
-    int device;
-    void *arena[MT_N_ARENAS];
-    struct mt_cuda_queue queue[MT_N_STREAMS];
-    cudaEvent_t event[MT_N_STREAMS][EVENTS]; /* position p is at p % EVENTS */
-    struct mt_lt *lt;
-};
-
-#define CUDA_TRY(call, e, code, ...)                                           \
-    do {                                                                       \
-        cudaError_t cuda_error_ = (call);                                      \
-        if (cuda_error_) return failed((e), (code), cuda_error_, __VA_ARGS__); \
-    } while (0)
-
-static MT_PRINTF(4, 5) mt_status failed(mt_err *e, mt_status code, cudaError_t why, const char *fmt, ...)
+mt_status mt_cuda_failed(mt_err *e, mt_status code, cudaError_t why, const char *fmt, ...)
 {
     char what[256];
     va_list ap;
@@ -41,33 +18,39 @@ static MT_PRINTF(4, 5) mt_status failed(mt_err *e, mt_status code, cudaError_t w
 
 /* ---- set-up ---- */
 
-int mt_cuda_missing(const char **name, int max)
+/* What the kernels take for granted, against what the layout was made for. */
+static mt_status check_target(const struct mt_target *t, const struct mt_ledger *g, mt_err *e)
 {
-    int n = 0;
-    for (int op = 0; op < MT_N_OPS; op++) {
-        if (mt_cuda_kernel[op]) continue;
-        if (n < max) name[n] = mt_op_info[op].name;
-        n++;
-    }
-    return n;
+    const struct mt_target own = {"cuda/sm90", 256, 1, 1, 1, true, 0};
+    MT_REQUIRE(!strcmp(t->name, own.name) && t->align == own.align && t->panel == own.panel &&
+                   t->k_align_f32 == own.k_align_f32 && t->k_align_bf16 == own.k_align_bf16 &&
+                   t->one_form == own.one_form && t->row_pad_bytes == own.row_pad_bytes,
+               e, MT_INTERNAL,
+               "opening the cuda device: laid out for the target %s with rows at multiples of %lld and "
+               "weights in panels of "
+               "%d, and the device has %s, %lld and %d",
+               t->name, (long long)t->align, t->panel, own.name, (long long)own.align, own.panel);
+    MT_REQUIRE(g->align == own.align, e, MT_INTERNAL,
+               "opening the cuda device: rows at multiples of %lld, not %lld", (long long)g->align,
+               (long long)own.align);
+    return MT_OK;
 }
 
-static mt_status check_step(const struct mt_recording *step, mt_err *e)
+static mt_status choose_device(struct mt_cuda *d, int index, mt_err *e)
 {
-    bool named[MT_N_OPS] = {false};
-    char list[512] = "";
-    size_t used = 0;
-    for (int64_t i = 0; step && i < step->n; i++) {
-        int op = step->rec[i].op;
-        if (op == MT_OP_wait || mt_cuda_kernel[op] || named[op]) continue;
-        named[op] = true;
-        int n = snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "", mt_op_info[op].name);
-        used = used + (size_t)n < sizeof list ? used + (size_t)n : sizeof list - 1;
-    }
+    int n = 0, major = 0, minor = 0;
+    MT_CUDA_TRY(cudaGetDeviceCount(&n), e, MT_DEVICE, "looking for CUDA devices");
+    MT_REQUIRE(index >= 0 && index < n, e, MT_DEVICE, "opening CUDA device %d: there are %d", index, n);
+    MT_CUDA_TRY(cudaSetDevice(index), e, MT_DEVICE, "opening CUDA device %d", index);
+    MT_CUDA_TRY(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index), e, MT_DEVICE,
+                "asking CUDA device %d what it is", index);
+    MT_CUDA_TRY(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index), e, MT_DEVICE,
+                "asking CUDA device %d what it is", index);
     MT_REQUIRE(
-        !used, e, MT_DEVICE,
-        "opening the cuda device: the step needs operations it does not have yet: %s; use the cpu device",
-        list);
+        major == 9 && minor == 0, e, MT_DEVICE,
+        "CUDA device %d has compute capability %d.%d; the kernels are built for 9.0 (H100, H200, GH200)",
+        index, major, minor);
+    d->device = index;
     return MT_OK;
 }
 
@@ -75,55 +58,59 @@ static mt_status arenas_open(struct mt_cuda *d, const struct mt_ledger *g, mt_er
 {
     const long long device = g->size[MT_DEVICE_ARENA], host = g->size[MT_HOST_ARENA];
     size_t unused = 0, total = 0;
-    CUDA_TRY(cudaMemGetInfo(&unused, &total), e, MT_DEVICE, "asking CUDA device %d for its memory",
-             d->device);
+    MT_CUDA_TRY(cudaMemGetInfo(&unused, &total), e, MT_DEVICE, "asking CUDA device %d for its memory",
+                d->device);
     if (device)
-        CUDA_TRY(cudaMalloc(&d->arena[MT_DEVICE_ARENA], (size_t)device), e, MT_NOFIT,
-                 "allocating the device arena, %lld bytes, of which device %d has %zu free of %zu", device,
-                 d->device, unused, total);
+        MT_CUDA_TRY(cudaMalloc(&d->arena[MT_DEVICE_ARENA], (size_t)device), e, MT_NOFIT,
+                    "allocating the device arena, %lld bytes, of which device %d has %zu free of %zu", device,
+                    d->device, unused, total);
     if (host)
-        CUDA_TRY(cudaHostAlloc(&d->arena[MT_HOST_ARENA], (size_t)host, cudaHostAllocDefault), e, MT_NOFIT,
-                 "allocating the pinned host arena, %lld bytes", host);
+        MT_CUDA_TRY(cudaHostAlloc(&d->arena[MT_HOST_ARENA], (size_t)host, cudaHostAllocDefault), e, MT_NOFIT,
+                    "allocating the pinned host arena, %lld bytes", host);
     return MT_OK;
 }
 
+static mt_status event_open(cudaEvent_t *event, int stream, mt_err *e)
+{
+    MT_CUDA_TRY(cudaEventCreateWithFlags(event, cudaEventDisableTiming), e, MT_DEVICE,
+                "making an event of stream %s", mt_stream_name(stream));
+    return MT_OK;
+}
 static mt_status queue_open(struct mt_cuda *d, int i, size_t scratch_bytes, mt_err *e)
 {
     struct mt_cuda_queue *q = &d->queue[i];
     q->lt = d->lt;
-    q->scratch_bytes = scratch_bytes;
-    CUDA_TRY(cudaStreamCreateWithFlags(&q->stream, cudaStreamNonBlocking), e, MT_DEVICE, "making stream %d",
-             i);
-    CUDA_TRY(cudaMalloc(&q->scratch, scratch_bytes), e, MT_NOFIT,
-             "allocating %zu bytes of scratch for stream %d", scratch_bytes, i);
-    CUDA_TRY(cudaHostAlloc(&q->pinned, MT_CUDA_READ_BYTES, cudaHostAllocDefault), e, MT_NOFIT,
-             "allocating %d pinned bytes for host reads", MT_CUDA_READ_BYTES);
-    for (int k = 0; k < EVENTS; k++)
-        CUDA_TRY(cudaEventCreateWithFlags(&d->event[i][k], cudaEventDisableTiming), e, MT_DEVICE,
-                 "making event %d of stream %d", k, i);
+    q->lane.scratch_bytes = scratch_bytes;
+    MT_CUDA_TRY(cudaStreamCreateWithFlags(&q->lane.stream, cudaStreamNonBlocking), e, MT_DEVICE,
+                "making the stream %s", mt_stream_name(i));
+    if (scratch_bytes)
+        MT_CUDA_TRY(cudaMalloc(&q->lane.scratch, scratch_bytes), e, MT_NOFIT,
+                    "allocating %zu bytes of scratch for the stream %s", scratch_bytes, mt_stream_name(i));
+    MT_CUDA_TRY(cudaHostAlloc(&q->pinned, MT_CUDA_READ_BYTES, cudaHostAllocDefault), e, MT_NOFIT,
+                "allocating %d pinned bytes for host reads", MT_CUDA_READ_BYTES);
+    for (int k = 0; k < MT_CUDA_EVENTS; k++) MT_TRY(event_open(&d->event[i][k], i, e));
+    for (int k = 0; k < 2; k++) MT_TRY(event_open(&d->meet[i][k], i, e));
     return MT_OK;
 }
 
 static mt_status open_all(struct mt_cuda *d, const struct mt_ledger *g, const struct mt_cuda_options *o,
                           mt_err *e)
 {
-    int n = 0;
-    CUDA_TRY(cudaGetDeviceCount(&n), e, MT_DEVICE, "looking for CUDA devices");
-    MT_REQUIRE(o->device >= 0 && o->device < n, e, MT_DEVICE, "opening CUDA device %d: there are %d",
-               o->device, n);
-    CUDA_TRY(cudaSetDevice(o->device), e, MT_DEVICE, "opening CUDA device %d", o->device);
-    d->device = o->device;
+    MT_TRY(choose_device(d, o->device, e));
     MT_TRY(mt_lt_open(&d->lt, e));
+    MT_TRY(mt_cuda_host_open(&d->host, e));
     MT_TRY(arenas_open(d, g, e));
-    for (int i = 0; i < MT_N_STREAMS; i++) MT_TRY(queue_open(d, i, (size_t)o->scratch_bytes, e));
+    /* Only the compute stream's ops need scratch. */
+    for (int i = 0; i < MT_N_STREAMS; i++)
+        MT_TRY(queue_open(d, i, i == MT_COMPUTE ? (size_t)o->scratch_bytes : 0, e));
     return MT_OK;
 }
 
-mt_status mt_cuda_open(struct mt_cuda **cuda, struct mt_ctx *ctx, const struct mt_recording *step,
+mt_status mt_cuda_open(struct mt_cuda **cuda, struct mt_ctx *ctx, const struct mt_target *target,
                        const struct mt_cuda_options *o, mt_err *e)
 {
     *cuda = NULL;
-    MT_TRY(check_step(step, e));
+    MT_TRY(check_target(target, ctx->ledger, e));
     struct mt_cuda *d = calloc(1, sizeof *d);
     MT_REQUIRE(d, e, MT_IO, "opening the cuda device: no memory for %zu bytes", sizeof *d);
     mt_status status = open_all(d, ctx->ledger, o, e);
@@ -138,20 +125,28 @@ mt_status mt_cuda_open(struct mt_cuda **cuda, struct mt_ctx *ctx, const struct m
     return MT_OK;
 }
 
+static void queue_close(struct mt_cuda *d, int i)
+{
+    for (int k = 0; k < MT_CUDA_EVENTS; k++)
+        if (d->event[i][k]) cudaEventDestroy(d->event[i][k]);
+    for (int k = 0; k < 2; k++)
+        if (d->meet[i][k]) cudaEventDestroy(d->meet[i][k]);
+    cudaFreeHost(d->queue[i].pinned);
+    cudaFree(d->queue[i].lane.scratch);
+    if (d->queue[i].lane.stream) cudaStreamDestroy(d->queue[i].lane.stream);
+}
+
 /* Errors are of no use here: what can be freed is freed. */
 void mt_cuda_close(struct mt_cuda *d)
 {
     if (!d) return;
+    cudaSetDevice(d->device);
     for (int i = 0; i < MT_N_STREAMS; i++)
-        if (d->queue[i].stream) cudaStreamSynchronize(d->queue[i].stream);
-    for (int i = 0; i < MT_N_STREAMS; i++) {
-        for (int k = 0; k < EVENTS; k++)
-            if (d->event[i][k]) cudaEventDestroy(d->event[i][k]);
-        cudaFreeHost(d->queue[i].pinned);
-        cudaFree(d->queue[i].scratch);
-        if (d->queue[i].stream) cudaStreamDestroy(d->queue[i].stream);
-    }
+        if (d->queue[i].lane.stream) cudaStreamSynchronize(d->queue[i].lane.stream);
+    for (int i = 0; i < MT_N_STREAMS; i++) queue_close(d, i);
     mt_lt_close(d->lt);
+    mt_fiber_close(&d->fiber);
+    mt_cuda_host_close(d->host);
     cudaFreeHost(d->arena[MT_HOST_ARENA]);
     cudaFree(d->arena[MT_DEVICE_ARENA]);
     if (d->ctx) {
@@ -163,7 +158,7 @@ void mt_cuda_close(struct mt_cuda *d)
 
 /* ---- the step ---- */
 
-/* Host code is a fiber that moves between threads, and the current device belongs to a thread. */
+/* The current device belongs to a thread. */
 static struct mt_cuda *device_of(const struct mt_stream *s)
 {
     struct mt_cuda *d = s->ctx->exec;
@@ -173,27 +168,28 @@ static struct mt_cuda *device_of(const struct mt_stream *s)
 
 static void blame(const struct mt_stream *s)
 {
-    mt_err_while(&s->ctx->err, "rank %d, stream %d, operation %lld", s->ctx->rank, s->id, (long long)s->seq);
+    mt_err_while(&s->ctx->err, "rank %d, stream %s, operation %lld", s->ctx->rank, mt_stream_name(s->id),
+                 (long long)s->seq);
 }
 
 /* The event of the position just enqueued. */
 static mt_status mark(struct mt_cuda *d, const struct mt_stream *s, mt_err *e)
 {
-    CUDA_TRY(cudaEventRecord(d->event[s->id][s->seq % EVENTS], d->queue[s->id].stream), e, MT_DEVICE,
-             "recording an event");
+    MT_CUDA_TRY(cudaEventRecord(mt_cuda_event(d, s->id, s->seq), d->queue[s->id].lane.stream), e, MT_DEVICE,
+                "recording an event");
     return MT_OK;
 }
 
 static mt_status enqueue_op(struct mt_cuda *d, const struct mt_stream *s, struct mt_call *c, const mt_view *v,
                             mt_err *e)
 {
-    MT_REQUIRE(mt_cuda_kernel[c->op], e, MT_DEVICE, "%s: the cuda device does not have this operation yet",
-               mt_op_info[c->op].name);
-    MT_REQUIRE(s->id != MT_HOST || c->op == MT_OP_fresh || c->op == MT_OP_keep, e, MT_DEVICE,
-               "%s: the cuda device does not run the host's arithmetic yet; set optim.compute: device",
-               mt_op_info[c->op].name);
     for (int i = 0; i < mt_op_info[c->op].n_args; i++) c->arg[i] = mt_address(s->ctx, v[i]);
-    MT_TRY(mt_cuda_kernel[c->op](&d->queue[s->id], c, e));
+    if (mt_op_info[c->op].kind == MT_COMM)
+        MT_TRY(mt_cuda_collective(d, s, c, e));
+    else if (s->id == MT_HOST && c->op != MT_OP_fresh && c->op != MT_OP_keep)
+        MT_TRY(mt_cuda_host_op(d, s, c, e));
+    else
+        MT_TRY(mt_cuda_kernel[c->op](&d->queue[s->id], c, e));
     return mark(d, s, e);
 }
 
@@ -206,8 +202,9 @@ static void cuda_enqueue(struct mt_stream *s, struct mt_call *c, const mt_view *
 
 static mt_status enqueue_wait(struct mt_cuda *d, const struct mt_stream *s, mt_event ev, mt_err *e)
 {
-    CUDA_TRY(cudaStreamWaitEvent(d->queue[s->id].stream, d->event[ev.stream][ev.seq % EVENTS], 0), e,
-             MT_DEVICE, "waiting for operation %lld of stream %d", (long long)ev.seq, ev.stream);
+    MT_CUDA_TRY(cudaStreamWaitEvent(d->queue[s->id].lane.stream, mt_cuda_event(d, ev.stream, ev.seq), 0), e,
+                MT_DEVICE, "waiting for operation %lld of stream %s", (long long)ev.seq,
+                mt_stream_name(ev.stream));
     return mark(d, s, e);
 }
 
@@ -220,7 +217,8 @@ static void cuda_wait(struct mt_stream *s, mt_event ev)
 
 static mt_status await(struct mt_cuda *d, const struct mt_stream *s, mt_err *e)
 {
-    CUDA_TRY(cudaEventSynchronize(d->event[s->id][s->seq % EVENTS]), e, MT_DEVICE, "waiting for a host read");
+    MT_CUDA_TRY(cudaEventSynchronize(mt_cuda_event(d, s->id, s->seq)), e, MT_DEVICE,
+                "waiting for a host read");
     return MT_OK;
 }
 
@@ -244,9 +242,21 @@ mt_status mt_cuda_finish(struct mt_cuda *d, mt_err *e)
 {
     const mt_err *first = &d->ctx->err;
     MT_REQUIRE(!first->code, e, first->code, "%s", first->msg);
+    cudaSetDevice(d->device);
     for (int i = 0; i < MT_N_STREAMS; i++)
-        CUDA_TRY(cudaStreamSynchronize(d->queue[i].stream), e, MT_DEVICE, "waiting for stream %d", i);
+        MT_CUDA_TRY(cudaStreamSynchronize(d->queue[i].lane.stream), e, MT_DEVICE, "waiting for the stream %s",
+                    mt_stream_name(i));
     return MT_OK;
 }
 
-const struct mt_device_ops mt_device_cuda = {"cuda", cuda_enqueue, cuda_wait, cuda_host_read};
+static mt_status cuda_copy(const struct mt_ctx *ctx, void *to, const void *from, int64_t bytes, mt_err *e)
+{
+    const struct mt_cuda *d = ctx->exec;
+    cudaSetDevice(d->device);
+    if (bytes)
+        MT_CUDA_TRY(cudaMemcpy(to, from, (size_t)bytes, cudaMemcpyDefault), e, MT_DEVICE,
+                    "copying %lld bytes", (long long)bytes);
+    return MT_OK;
+}
+
+const struct mt_device_ops mt_device_cuda = {"cuda", cuda_enqueue, cuda_wait, cuda_host_read, cuda_copy};

@@ -5,15 +5,16 @@
 
 #include "lt_table.h"
 
-enum { MAX_PLANS = 256, MAX_ALIGN = 256 };
+enum { MAX_PLANS = 512, MAX_ALIGN = 256 };
 
 /* What an algorithm was chosen for. Compared as bytes: made from zero, so that padding is equal. */
 struct key {
     int64_t m, n, k, ldy, ldx, ldw, ldadd;
-    uint32_t align_y, align_x, align_w, align_add, dtype, bias;
+    uint32_t align_y, align_x, align_w, align_add, dtype, y_dtype, x_lines, w_lines, bias, unused;
     uint64_t scratch_bytes;
 };
-/* cuBLASLt is column-major, so it computes y^T [n, m] = w x^T: w is its A, x its B, add its C. */
+/* cuBLASLt is column-major, so it computes y^T [n, m] = w x^T: w is its A, x its B, add its C; what we call lines it has as
+ * they are. */
 struct plan {
     struct key key;
     cublasLtMatmulDesc_t product;
@@ -88,26 +89,37 @@ static struct key key_of(const struct mt_lt_product *p, size_t scratch_bytes)
     k.align_y = align_of(p->y), k.align_x = align_of(p->x), k.align_w = align_of(p->w);
     k.align_add = p->add ? align_of(p->add) : 0;
     k.dtype = p->dtype;
+    k.y_dtype = p->y_dtype;
+    k.x_lines = p->x_lines;
+    k.w_lines = p->w_lines;
     k.bias = p->bias != NULL;
     k.scratch_bytes = scratch_bytes;
     return k;
+}
+
+static cudaDataType_t type_of(uint32_t dtype)
+{
+    return dtype == MT_BF16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
 static mt_status plan_describe(const struct mt_lt *lt, struct plan *p, mt_err *e)
 {
     const struct mt_lt_table *f = &lt->f;
     const struct key *k = &p->key;
-    const cudaDataType_t type = k->dtype == MT_BF16 ? CUDA_R_16BF : CUDA_R_32F;
-    const int32_t transposed = CUBLAS_OP_T;
+    const cudaDataType_t type = type_of(k->dtype), y_type = type_of(k->y_dtype);
+    const int32_t w_turn = k->w_lines ? CUBLAS_OP_N : CUBLAS_OP_T,
+                  x_turn = k->x_lines ? CUBLAS_OP_T : CUBLAS_OP_N;
     const uint64_t m = (uint64_t)k->m, n = (uint64_t)k->n, inner = (uint64_t)k->k;
     LT_TRY(lt, f->cublasLtMatmulDescCreate(&p->product, CUBLAS_COMPUTE_32F, CUDA_R_32F), e);
     LT_TRY(lt,
-           f->cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
-                                             sizeof transposed),
+           f->cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_TRANSA, &w_turn, sizeof w_turn),
+           e);
+    LT_TRY(lt,
+           f->cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_TRANSB, &x_turn, sizeof x_turn),
            e);
     if (k->bias) {
         const uint32_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-        const int32_t bias_type = (int32_t)type;
+        const int32_t bias_type = (int32_t)y_type;
         LT_TRY(lt,
                f->cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
                                                  sizeof epilogue),
@@ -117,10 +129,14 @@ static mt_status plan_describe(const struct mt_lt *lt, struct plan *p, mt_err *e
                                                  sizeof bias_type),
                e);
     }
-    LT_TRY(lt, f->cublasLtMatrixLayoutCreate(&p->w, type, inner, n, k->ldw), e);
-    LT_TRY(lt, f->cublasLtMatrixLayoutCreate(&p->x, type, inner, m, k->ldx), e);
-    LT_TRY(lt, f->cublasLtMatrixLayoutCreate(&p->add, type, n, m, k->ldadd ? k->ldadd : k->ldy), e);
-    LT_TRY(lt, f->cublasLtMatrixLayoutCreate(&p->y, type, n, m, k->ldy), e);
+    LT_TRY(lt,
+           f->cublasLtMatrixLayoutCreate(&p->w, type, k->w_lines ? n : inner, k->w_lines ? inner : n, k->ldw),
+           e);
+    LT_TRY(lt,
+           f->cublasLtMatrixLayoutCreate(&p->x, type, k->x_lines ? m : inner, k->x_lines ? inner : m, k->ldx),
+           e);
+    LT_TRY(lt, f->cublasLtMatrixLayoutCreate(&p->add, y_type, n, m, k->ldadd ? k->ldadd : k->ldy), e);
+    LT_TRY(lt, f->cublasLtMatrixLayoutCreate(&p->y, y_type, n, m, k->ldy), e);
     return MT_OK;
 }
 

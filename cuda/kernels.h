@@ -1,59 +1,49 @@
-/* kernels.h: C interface of the CUDA kernels. Pointers are device memory; lds count elements; nothing is
- * synchronised. Rows of zero count are legal and launch nothing. */
+/* kernels.h: C interface of the CUDA kernels: for an op of the table (src/device/op.def), mt_cuda_<op> enqueues it.
+ *
+ * Pointers of the call are device memory; nothing is synchronised; a call of no elements launches nothing. Sums run in
+ * an order that shapes and the lane's scratch size alone decide. */
 #ifndef MT_CUDA_KERNELS_H
 #define MT_CUDA_KERNELS_H
 #include <cuda_runtime_api.h>
-#include <stdint.h>
+#include <stddef.h>
 
 #include "base/dtype.h"
+#include "device/call.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* y = x rstd g, rstd = (mean x^2 + eps)^-1/2; sums in f32. y, x [rows, width] of `dtype`. */
-struct mt_cuda_norm_fwd {
-    void *y;
-    float *rstd;
-    const void *x;
-    const float *g;
-    int64_t rows, width, ldy, ldx;
-    float eps;
-    mt_dtype dtype;
+/* Where a kernel runs. */
+struct mt_cuda_lane {
+    cudaStream_t stream;
+    void *scratch; /* device memory, aligned to 256 bytes; contents free before and after */
+    size_t scratch_bytes;
 };
-cudaError_t mt_cuda_rmsnorm_fwd(const struct mt_cuda_norm_fwd *a, cudaStream_t s);
 
-/* With xh = x rstd: dx = res + rstd (dy g - xh mean(dy g xh)); dgp[p] = sum of dy xh over row block p of
- * `blocks`, in the order of rows. res may be NULL. */
-struct mt_cuda_norm_bwd {
-    void *dx;
-    float *dgp;
-    const void *dy, *x;
-    const float *rstd, *g;
-    const void *res;
-    int64_t rows, width, blocks, lddx, lddgp, lddy, ldx, ldres;
-    mt_dtype dtype;
-};
-cudaError_t mt_cuda_rmsnorm_bwd(const struct mt_cuda_norm_bwd *a, cudaStream_t s);
+/* Ops that are kernels of their own and nothing else. */
+#define MT_CUDA_KERNELS(X)                                                                                   \
+    X(fill_f32)                                                                                              \
+    X(weight_cast)                                                                                           \
+    X(weight_pack)                                                                                           \
+    X(grad_cast)                                                                                             \
+    X(fp8_pack) X(fp8_unpack) X(embed_fwd) X(embed_bwd) X(rmsnorm_fwd) X(rmsnorm_bwd) X(sum_rows)            \
+        X(bias_bwd) X(rope_table) X(rope) X(attention_fwd) X(attention_bwd) X(swiglu_fwd) X(swiglu_bwd)      \
+            X(expert_swiglu_fwd) X(expert_swiglu_bwd) X(router_logits) X(router_topk) X(route_sort)          \
+                X(counts_add) X(router_bwd) X(router_bwdx) X(router_bwdw) X(bias_update) X(gather_rows)      \
+                    X(gather_gates) X(combine_fwd) X(combine_bwd) X(expert_counts) X(expert_sort)            \
+                        X(expert_unsort) X(grouped_fwd) X(grouped_fwd_into) X(grouped_bwdx)                  \
+                            X(grouped_bwdx_into) X(grouped_bwdw) X(count_valid) X(xent) X(xent_eval)         \
+                                X(sum_loss) X(sum_parts_f64) X(sum_parts_i64) X(sum_pieces) X(sumsq) X(clip) \
+                                    X(adamw) X(muon_momentum) X(newton_schulz) X(muon_apply) X(init_normal)
 
-/* Row i of y = row order[i] / topk of x. */
-struct mt_cuda_gather {
-    void *y;
-    const void *x;
-    const int32_t *order;
-    int64_t rows, row_bytes, y_bytes, x_bytes; /* the last two: from row to row */
-    int32_t topk;
-};
-cudaError_t mt_cuda_gather_rows(const struct mt_cuda_gather *a, cudaStream_t s);
+#define MT_CUDA_DECLARE(name) \
+    cudaError_t mt_cuda_##name(const struct mt_call *c, const struct mt_cuda_lane *q);
+MT_CUDA_KERNELS(MT_CUDA_DECLARE)
+#undef MT_CUDA_DECLARE
 
-/* y [count][rows, width] of `dtype` = x, f32, rounded to nearest even. Strides between matrices in bytes. */
-struct mt_cuda_cast {
-    void *y;
-    const float *x;
-    int64_t count, rows, width, ldy, ldx, y_stride, x_stride;
-    mt_dtype dtype;
-};
-cudaError_t mt_cuda_cast_f32(const struct mt_cuda_cast *a, cudaStream_t s);
+/* y [n] bf16 = x [n] f32, rounded to nearest even. */
+cudaError_t mt_cuda_to_bf16(void *y, const float *x, int64_t n, cudaStream_t s);
 
 #ifdef __cplusplus
 }

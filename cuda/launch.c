@@ -9,8 +9,13 @@ static mt_status done(const struct mt_call *c, cudaError_t status, mt_err *e)
     return MT_OK;
 }
 
-/* Only the ledger cares: there is nothing to do to memory whose contents are undefined. */
+/* Only the ledger cares. */
 static mt_status fresh(const struct mt_cuda_queue *q, const struct mt_call *c, mt_err *e)
+{
+    (void)q, (void)c, (void)e;
+    return MT_OK;
+}
+static mt_status keep(const struct mt_cuda_queue *q, const struct mt_call *c, mt_err *e)
 {
     (void)q, (void)c, (void)e;
     return MT_OK;
@@ -19,7 +24,7 @@ static mt_status fresh(const struct mt_cuda_queue *q, const struct mt_call *c, m
 static mt_status fill0(const struct mt_cuda_queue *q, const struct mt_call *c, mt_err *e)
 {
     if (!c->bytes[0]) return MT_OK;
-    return done(c, cudaMemsetAsync(MT_ARGS(fill0, c)->x, 0, (size_t)c->bytes[0], q->stream), e);
+    return done(c, cudaMemsetAsync(MT_ARGS(fill0, c)->x, 0, (size_t)c->bytes[0], q->lane.stream), e);
 }
 
 static mt_status copy(const struct mt_cuda_queue *q, const struct mt_call *c, enum cudaMemcpyKind kind,
@@ -28,7 +33,7 @@ static mt_status copy(const struct mt_cuda_queue *q, const struct mt_call *c, en
     MT_REQUIRE(c->bytes[0] == c->bytes[1], e, MT_INTERNAL, "%s: %lld bytes to %lld", mt_op_info[c->op].name,
                (long long)c->bytes[1], (long long)c->bytes[0]);
     if (!c->bytes[0]) return MT_OK;
-    return done(c, cudaMemcpyAsync(c->arg[0], c->arg[1], (size_t)c->bytes[0], kind, q->stream), e);
+    return done(c, cudaMemcpyAsync(c->arg[0], c->arg[1], (size_t)c->bytes[0], kind, q->lane.stream), e);
 }
 static mt_status copy_h2d(const struct mt_cuda_queue *q, const struct mt_call *c, mt_err *e)
 {
@@ -48,120 +53,55 @@ static mt_status read_back(const struct mt_cuda_queue *q, const struct mt_call *
     if (!c->bytes[0]) return MT_OK;
     return done(c,
                 cudaMemcpyAsync(q->pinned, MT_ARGS(read_back, c)->src, (size_t)c->bytes[0], cudaMemcpyDefault,
-                                q->stream),
+                                q->lane.stream),
                 e);
 }
 
-static mt_status weight_cast(const struct mt_cuda_queue *q, const struct mt_call *c, mt_err *e)
+/* Both working forms of a weight are row-major in the working type: from one to the other, or from rows that lie further
+ * apart, is a copy. */
+static mt_status weight_turn(const struct mt_cuda_queue *q, const struct mt_call *c, mt_err *e)
 {
-    const struct mt_args_weight_cast *a = MT_ARGS(weight_cast, c);
-    enum { RUN = 1024 }; /* elements a block; the rest is a row of its own */
-    const int64_t n = c->bytes[1] / 4, whole = n / RUN * RUN, el = mt_dtype_bytes((mt_dtype)c->dtype);
-    const struct mt_cuda_cast most = {.y = a->w,
-                                      .x = a->master,
-                                      .count = 1,
-                                      .rows = n / RUN,
-                                      .width = RUN,
-                                      .ldy = RUN,
-                                      .ldx = RUN,
-                                      .dtype = (mt_dtype)c->dtype};
-    const struct mt_cuda_cast rest = {.y = (char *)a->w + whole * el,
-                                      .x = (const float *)a->master + whole,
-                                      .count = 1,
-                                      .rows = 1,
-                                      .width = n - whole,
-                                      .dtype = (mt_dtype)c->dtype};
-    MT_TRY(done(c, mt_cuda_cast_f32(&most, q->stream), e));
-    return done(c, mt_cuda_cast_f32(&rest, q->stream), e);
+    const size_t el = (size_t)mt_dtype_bytes((mt_dtype)c->dtype), width = (size_t)mt_dim(c, 'I') * el;
+    for (int64_t i = 0; i < mt_dim(c, 'E'); i++)
+        MT_TRY(
+            done(c,
+                 cudaMemcpy2DAsync((char *)c->arg[0] + i * c->stride[0], (size_t)c->ld[0] * el,
+                                   (const char *)c->arg[1] + i * c->stride[1], (size_t)c->ld[1] * el, width,
+                                   (size_t)mt_dim(c, 'O'), cudaMemcpyDeviceToDevice, q->lane.stream),
+                 e));
+    return MT_OK;
+}
+static mt_status weight_form(const struct mt_cuda_queue *q, const struct mt_call *c, mt_err *e)
+{
+    const size_t el = (size_t)mt_dtype_bytes((mt_dtype)c->dtype), width = (size_t)mt_dim(c, 'I') * el;
+    return done(c,
+                cudaMemcpy2DAsync(c->arg[0], (size_t)c->ld[0] * el, c->arg[1], (size_t)c->ld[1] * el, width,
+                                  (size_t)mt_dim(c, 'O'), cudaMemcpyDeviceToDevice, q->lane.stream),
+                e);
 }
 
-/* The working form of a weight on this device is row-major in the working type. */
-static mt_status weight_pack(const struct mt_cuda_queue *q, const struct mt_call *c, mt_err *e)
-{
-    const struct mt_args_weight_pack *a = MT_ARGS(weight_pack, c);
-    const struct mt_cuda_cast cast = {.y = a->w,
-                                      .x = a->master,
-                                      .count = mt_dim(c, 'E'),
-                                      .rows = mt_dim(c, 'O'),
-                                      .width = mt_dim(c, 'I'),
-                                      .ldy = c->ld[0],
-                                      .ldx = c->ld[1],
-                                      .y_stride = c->stride[0],
-                                      .x_stride = c->stride[1],
-                                      .dtype = (mt_dtype)c->dtype};
-    return done(c, mt_cuda_cast_f32(&cast, q->stream), e);
-}
-
-static mt_status rmsnorm_fwd(const struct mt_cuda_queue *q, const struct mt_call *c, mt_err *e)
-{
-    const struct mt_args_rmsnorm_fwd *a = MT_ARGS(rmsnorm_fwd, c);
-    const struct mt_cuda_norm_fwd norm = {.y = a->y,
-                                          .rstd = a->rstd,
-                                          .x = a->x,
-                                          .g = a->g,
-                                          .rows = mt_dim(c, 'N'),
-                                          .width = mt_dim(c, 'D'),
-                                          .ldy = c->ld[0],
-                                          .ldx = c->ld[2],
-                                          .eps = (float)MT_SCALARS(rmsnorm_fwd, c)->eps,
-                                          .dtype = (mt_dtype)c->dtype};
-    return done(c, mt_cuda_rmsnorm_fwd(&norm, q->stream), e);
-}
-
-static mt_status rmsnorm_bwd(const struct mt_cuda_queue *q, const struct mt_call *c, mt_err *e)
-{
-    const struct mt_args_rmsnorm_bwd *a = MT_ARGS(rmsnorm_bwd, c);
-    const struct mt_cuda_norm_bwd norm = {.dx = a->dx,
-                                          .dgp = a->dgp,
-                                          .dy = a->dy,
-                                          .x = a->x,
-                                          .rstd = a->rstd,
-                                          .g = a->g,
-                                          .res = a->res,
-                                          .rows = mt_dim(c, 'N'),
-                                          .width = mt_dim(c, 'D'),
-                                          .blocks = mt_dim(c, 'P'),
-                                          .lddx = c->ld[0],
-                                          .lddgp = c->ld[1],
-                                          .lddy = c->ld[2],
-                                          .ldx = c->ld[3],
-                                          .ldres = c->ld[6],
-                                          .dtype = (mt_dtype)c->dtype};
-    return done(c, mt_cuda_rmsnorm_bwd(&norm, q->stream), e);
-}
-
-static mt_status gather_rows(const struct mt_cuda_queue *q, const struct mt_call *c, mt_err *e)
-{
-    const struct mt_args_gather_rows *a = MT_ARGS(gather_rows, c);
-    const struct mt_scalars_gather_rows *s = MT_SCALARS(gather_rows, c);
-    const int64_t el = mt_dtype_bytes((mt_dtype)c->dtype);
-    const struct mt_cuda_gather gather = {.y = a->y,
-                                          .x = a->x,
-                                          .order = (const int32_t *)a->order + s->first,
-                                          .rows = s->rows,
-                                          .row_bytes = mt_dim(c, 'D') * el,
-                                          .y_bytes = c->ld[0] * el,
-                                          .x_bytes = c->ld[1] * el,
-                                          .topk = (int32_t)s->topk};
-    return done(c, mt_cuda_gather_rows(&gather, q->stream), e);
-}
-
-/* cuBLASLt adds a bias of the output's type: a bf16 product takes it rounded, like any working weight, at
- * the front of the scratch memory. */
+/* ---- dense products ---- */
+/* cuBLASLt adds a bias of the output's type: a bf16 product takes it rounded, like any working weight, at the front of the
+ * scratch memory. */
 static mt_status bias_in_type(const struct mt_cuda_queue *q, const struct mt_call *c, const void **bias,
                               size_t *used, mt_err *e)
 {
     const int64_t n = mt_dim(c, 'O');
-    const struct mt_cuda_cast cast = {
-        .y = q->scratch, .x = *bias, .count = 1, .rows = 1, .width = n, .dtype = MT_BF16};
     *used = 0;
     if (!*bias || c->dtype == MT_F32) return MT_OK;
+    const float *from = *bias;
     *used = ((size_t)n * 2 + 255) / 256 * 256;
-    MT_REQUIRE(*used <= q->scratch_bytes, e, MT_INTERNAL,
+    MT_REQUIRE(*used <= q->lane.scratch_bytes, e, MT_INTERNAL,
                "%s: a bias of %lld outputs in %zu bytes of scratch", mt_op_info[c->op].name, (long long)n,
-               q->scratch_bytes);
-    *bias = q->scratch;
-    return done(c, mt_cuda_cast_f32(&cast, q->stream), e);
+               q->lane.scratch_bytes);
+    *bias = q->lane.scratch;
+    return done(c, mt_cuda_to_bf16(q->lane.scratch, from, n, q->lane.stream), e);
+}
+static mt_status multiply(const struct mt_cuda_queue *q, const struct mt_lt_product *p, size_t used,
+                          mt_err *e)
+{
+    return mt_lt_multiply(q->lt, p, (char *)q->lane.scratch + used, q->lane.scratch_bytes - used,
+                          q->lane.stream, e);
 }
 
 static mt_status linear_fwd(const struct mt_cuda_queue *q, const struct mt_call *c, mt_err *e)
@@ -179,22 +119,86 @@ static mt_status linear_fwd(const struct mt_cuda_queue *q, const struct mt_call 
                               .ldx = c->ld[1],
                               .ldw = c->ld[2],
                               .ldadd = c->ld[4],
-                              .dtype = (mt_dtype)c->dtype};
+                              .dtype = (mt_dtype)c->dtype,
+                              .y_dtype = (mt_dtype)c->dtype};
     size_t used;
     MT_TRY(bias_in_type(q, c, &p.bias, &used, e));
-    return mt_lt_multiply(q->lt, &p, (char *)q->scratch + used, q->scratch_bytes - used, q->stream, e);
+    return multiply(q, &p, used, e);
+}
+static mt_status logits_fwd(const struct mt_cuda_queue *q, const struct mt_call *c, mt_err *e)
+{
+    const struct mt_args_logits_fwd *a = MT_ARGS(logits_fwd, c);
+    const struct mt_lt_product p = {.y = a->y,
+                                    .x = a->x,
+                                    .w = a->w,
+                                    .m = mt_dim(c, 'N'),
+                                    .n = mt_dim(c, 'O'),
+                                    .k = mt_dim(c, 'I'),
+                                    .ldy = c->ld[0],
+                                    .ldx = c->ld[1],
+                                    .ldw = c->ld[2],
+                                    .dtype = (mt_dtype)c->dtype,
+                                    .y_dtype = MT_F32};
+    return multiply(q, &p, 0, e);
+}
+static mt_status linear_bwdx(const struct mt_cuda_queue *q, const struct mt_call *c, mt_err *e)
+{
+    const struct mt_args_linear_bwdx *a = MT_ARGS(linear_bwdx, c);
+    const struct mt_lt_product p = {.y = a->dx,
+                                    .x = a->dy,
+                                    .w = a->w,
+                                    .add = a->add,
+                                    .m = mt_dim(c, 'N'),
+                                    .n = mt_dim(c, 'I'),
+                                    .k = mt_dim(c, 'O'),
+                                    .ldy = c->ld[0],
+                                    .ldx = c->ld[1],
+                                    .ldw = c->ld[2],
+                                    .ldadd = c->ld[3],
+                                    .w_lines = true,
+                                    .dtype = (mt_dtype)c->dtype,
+                                    .y_dtype = (mt_dtype)c->dtype};
+    return multiply(q, &p, 0, e);
+}
+static mt_status linear_bwdw(const struct mt_cuda_queue *q, const struct mt_call *c, mt_err *e)
+{
+    const struct mt_args_linear_bwdw *a = MT_ARGS(linear_bwdw, c);
+    const struct mt_lt_product p = {.y = a->dw,
+                                    .x = a->dy,
+                                    .w = a->x,
+                                    .add = a->dw,
+                                    .m = mt_dim(c, 'O'),
+                                    .n = mt_dim(c, 'I'),
+                                    .k = mt_dim(c, 'N'),
+                                    .ldy = c->ld[0],
+                                    .ldx = c->ld[1],
+                                    .ldw = c->ld[2],
+                                    .ldadd = c->ld[0],
+                                    .x_lines = true,
+                                    .w_lines = true,
+                                    .dtype = (mt_dtype)c->dtype,
+                                    .y_dtype = MT_F32};
+    return p.k ? multiply(q, &p, 0, e) : MT_OK;
 }
 
+/* ---- the table ---- */
+#define LAUNCH(name)                                                                         \
+    static mt_status name(const struct mt_cuda_queue *q, const struct mt_call *c, mt_err *e) \
+    {                                                                                        \
+        return done(c, mt_cuda_##name(c, &q->lane), e);                                      \
+    }
+MT_CUDA_KERNELS(LAUNCH)
+#undef LAUNCH
+
+/* An op without a launch does not compile. Collectives are not launched: collective.c. */
+#define ENTRY_KERNEL(name) [MT_OP_##name] = name,
+#define ENTRY_COPY(name) [MT_OP_##name] = name,
+#define ENTRY_READ(name) [MT_OP_##name] = name,
+#define ENTRY_COMM(name)
 mt_cuda_launch *const mt_cuda_kernel[MT_N_OPS] = {
-    [MT_OP_fresh] = fresh,
-    [MT_OP_fill0] = fill0,
-    [MT_OP_copy_h2d] = copy_h2d,
-    [MT_OP_copy_d2h] = copy_d2h,
-    [MT_OP_read_back] = read_back,
-    [MT_OP_weight_cast] = weight_cast,
-    [MT_OP_weight_pack] = weight_pack,
-    [MT_OP_rmsnorm_fwd] = rmsnorm_fwd,
-    [MT_OP_rmsnorm_bwd] = rmsnorm_bwd,
-    [MT_OP_gather_rows] = gather_rows,
-    [MT_OP_linear_fwd] = linear_fwd,
+#define OP(name, kind, args, scalars, flops, bytes) ENTRY_##kind(name)
+#define OP0(name, kind, args, flops, bytes) ENTRY_##kind(name)
+#include "device/op.def"
+#undef OP
+#undef OP0
 };

@@ -6,21 +6,20 @@
 #include "base/status.h"
 #include "device/op.h"
 #include "gemm_lt.h"
+#include "kernels.h"
 
 enum { MT_CUDA_READ_BYTES = 64 << 10 }; /* the largest host read */
 
 /* What a launch may use: one a stream, so that what it uses is ordered by the stream. */
 struct mt_cuda_queue {
-    cudaStream_t stream;
+    struct mt_cuda_lane lane;
     struct mt_lt *lt;
-    void *scratch; /* device memory, aligned to 256 bytes; contents free before and after */
-    size_t scratch_bytes;
     void *pinned; /* MT_CUDA_READ_BYTES of host memory, where a read lands */
 };
 
 /* Enqueues one op. DEVICE: CUDA or cuBLASLt refused. */
 typedef mt_status mt_cuda_launch(const struct mt_cuda_queue *q, const struct mt_call *c, mt_err *e);
 
-/* By op; NULL: not on this device yet. */
+/* By op; NULL: a collective. */
 extern mt_cuda_launch *const mt_cuda_kernel[MT_N_OPS];
 #endif

@@ -57,10 +57,11 @@ aarch64() {
 needed "set-up" scripts/setup.sh check ${AARCH64:+aarch64}
 needed "build" make -s -j"$jobs" check-build
 tested "static checks" make -s -j"$jobs" static
-mapfile -t unit < <(folders train ckpt cmd slow cuemu)
+mapfile -t unit < <(folders train ckpt cmd slow cuemu slurm)
 tested "unit tests" scripts/run_tests.sh release "${unit[@]}"
 tested "training" scripts/run_tests.sh release tests/train tests/cmd
 tested "checkpoints" scripts/run_tests.sh release tests/ckpt
+tested "Slurm" scripts/run_tests.sh release tests/slurm
 tested "emulated CUDA" scripts/run_tests.sh release tests/cuemu
 tested "asan, ubsan" scripts/run_tests.sh asan
 tested "tsan" scripts/run_tests.sh tsan

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Prints features.h: what this machine's compiler can use, each found out by compiling three lines.
-# CUDA, NCCL, MPI = auto|0|1 come from the environment; 1 and absent is an error that names what to install.
+# CUDA, NCCL, MPI, SQLITE = auto|0|1 come from the environment; 1 and absent is an error that names what to install.
 set -euo pipefail
-: "${CC:=gcc}" "${VERSION:=0}" "${CUDA:=auto}" "${NCCL:=auto}" "${MPI:=auto}" "${CUDA_HOME:=/usr/local/cuda}"
+: "${CC:=gcc}" "${VERSION:=0}" "${CUDA:=auto}" "${NCCL:=auto}" "${MPI:=auto}" "${SQLITE:=auto}" "${CUDA_HOME:=/usr/local/cuda}"
 
 compiles() { # SOURCE FLAGS...
     local source=$1
@@ -26,7 +26,7 @@ feature() { # NAME WANTED WHAT-TO-INSTALL SOURCE FLAGS...
     echo "#define MT_HAVE_$name $have"
 }
 
-mpi_flags=$(pkg-config --cflags ompi-c 2>/dev/null || pkg-config --cflags mpich 2>/dev/null || true)
+mpi_flags=$("${BASH_SOURCE[0]%/*}/mpi.sh" cflags)
 echo "/* Made by scripts/features.sh. */"
 echo "#define MT_VERSION \"$VERSION\""
 feature CUDA "$CUDA" "install the CUDA toolkit's headers and set CUDA_HOME (now $CUDA_HOME)" \
@@ -36,3 +36,5 @@ feature NCCL "$NCCL" "install NCCL's headers (nccl.h), for instance Debian's lib
 # shellcheck disable=SC2086 # the flags are words
 feature MPI "$MPI" "install an MPI, for instance Debian's libopenmpi-dev" \
     '#include <mpi.h>\nint main(void)\n{ return (int)sizeof(MPI_Comm) == 0; }\n' $mpi_flags
+feature SQLITE "$SQLITE" "install SQLite's headers, for instance Debian's libsqlite3-dev" \
+    '#include <sqlite3.h>\nint main(void)\n{ return SQLITE_VERSION_NUMBER == 0; }\n'

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# scripts/published.sh [PROGRAM]: the published rates of the reference run against `moetitan plan`, as the Markdown table of
-# docs/plan.md. One set of hardware numbers (configs/clusters/jupiter.yaml) for all rows; a row changes what it names, no more.
+# scripts/published.sh [PROGRAM]: the published rates of the reference run against `moetitan plan`, and what would lie beyond
+# them, as the Markdown tables of docs/plan.md. One set of hardware numbers (configs/clusters/jupiter.yaml) for all rows; a row changes what it names, no more.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 program=${1:-${MT_BIN:-build/release/moetitan}}
@@ -28,8 +28,12 @@ row() {
         "$(gib device_peak_bytes)" "$(gib host_peak_bytes)" "$fits"
 }
 
-echo '| row | published | step s | compute s | waiting s | tokens/s/GPU | device GiB | host GiB | fits |'
-echo '|---|---|---|---|---|---|---|---|---|'
+head_row() {
+    echo '| row | published | step s | compute s | waiting s | tokens/s/GPU | device GiB | host GiB | fits |'
+    echo '|---|---|---|---|---|---|---|---|---|'
+}
+
+head_row
 documents=(--documents 4000:1)                   # uneven: log-normal lengths, a long tail
 balanced=(--documents 4000:0)                    # as even as balancing could make them
 slow=(cluster.grouped.efficiency=0.2425)         # half of SonicMoE, as measured for the kernels it replaced
@@ -48,6 +52,8 @@ row '32,768 tokens, full recompute' '370' "${full[@]}"
 row '— gradients reduced in bf16' '' "${full[@]}" wire.reduce=bf16
 row '— all of the adapter (25 GB/s)' '' "${full[@]}" cluster.net.efficiency=1
 row '— one document a sequence' '' "${full[@]}" --documents full
+row '— grouped products as fast as SonicMoE' '' "${full[@]}" cluster.grouped.efficiency=0.485
+row '— one level of gathers and reductions' '' "${full[@]}" shard.hierarchy=flat
 all=("${balanced[@]}")                           # the configuration as it is
 row '65,536 tokens, everything' 'about 1,300' "${all[@]}"
 row '— gradients reduced in f32' '' "${all[@]}" wire.reduce=f32
@@ -59,9 +65,17 @@ row '— one level of gathers and reductions' '' "${all[@]}" shard.hierarchy=fla
 row '— dense weights stay on their node' '' "${all[@]}" shard.reshard_dense=node
 row '— masters, moments, gradients on the device' '' "${all[@]}" "${on_device[@]}"
 row '— all rows of experts in one round' '' "${all[@]}" moe.buffer_factor=1.25
-row '— experts gathered in fp8' 'beyond' "${all[@]}" wire.gather_experts=fp8
-fp8=("${all[@]}" wire.gather_experts=fp8)        # predictions: rows below change one thing of this one
-row '— fp8, receive buffers of 0.15' 'beyond' "${fp8[@]}" moe.buffer_factor=0.15
-row '— fp8, all of the adapter' 'beyond' "${fp8[@]}" cluster.net.efficiency=1
-row '— fp8, all rows of experts in one round' 'beyond' "${fp8[@]}" moe.buffer_factor=1.25
-row '— fp8, results of attention kept on the host' 'beyond' "${fp8[@]}" recompute.keep=attention,attn_out recompute.keep_on=host
+echo
+head_row                                         # predictions: rows that begin with a dash change what they name of the first
+fp8=("${all[@]}" wire.gather_experts=fp8)
+row '65,536 tokens, everything, experts gathered in fp8' 'prediction' "${fp8[@]}"
+row '— receive buffers of 0.15' 'prediction' "${fp8[@]}" moe.buffer_factor=0.15
+row '— all of the adapter' 'prediction' "${fp8[@]}" cluster.net.efficiency=1
+row '— all rows of experts in one round' 'prediction' "${fp8[@]}" moe.buffer_factor=1.25
+row '— dense weights too' 'prediction' "${fp8[@]}" wire.gather_dense=fp8
+row '— the last four layers stay gathered' 'prediction' "${fp8[@]}" shard.keep_last=4
+row '— the same, receive buffers of 0.25' 'prediction' "${fp8[@]}" shard.keep_last=4 moe.buffer_factor=0.25
+row '— gathered experts wait in host memory for backward' 'prediction' "${fp8[@]}" shard.host_weights=experts
+kept=(recompute.keep=attention,attn_out recompute.keep_on=host)
+row '— results of attention kept on the host' 'prediction' "${fp8[@]}" "${kept[@]}"
+row '— dense weights too, one round, attention kept: all three' 'prediction' "${fp8[@]}" "${kept[@]}" wire.gather_dense=fp8 moe.buffer_factor=1.25

@@ -12,7 +12,9 @@
 #define MT_WARP_ALL 0xffffffffu
 /* Template arguments with commas: MT_LAUNCH(MT_K(kernel<64, true>), ...). */
 #define MT_K(...) __VA_ARGS__
-template <class T> using mt_type = T; /* MT_SHARED(tile, float[32][33]); */
+template <class T> using mt_shape_of = T; /* MT_SHARED(tile, float[32][33]); */
+
+#define MT_MEMBER __device__ __forceinline__ /* a function of a class */
 
 #ifdef CUEMU
 #include "cuemu_mt.h" /* the same macros and wrappers, emulated */
@@ -21,7 +23,7 @@ template <class T> using mt_type = T; /* MT_SHARED(tile, float[32][33]); */
 /* Gives a cudaError_t. */
 #define MT_LAUNCH(kernel, grid, block, smem, stream, ...) \
     (kernel<<<grid, block, smem, stream>>>(__VA_ARGS__), cudaGetLastError())
-#define MT_SHARED(name, ...) __shared__ mt_type<__VA_ARGS__> name
+#define MT_SHARED(name, ...) __shared__ mt_shape_of<__VA_ARGS__> name
 #define MT_DYN_SMEM(type, name)                                     \
     extern __shared__ __align__(1024) unsigned char mt_dyn_smem_[]; \
     type *name = reinterpret_cast<type *>(mt_dyn_smem_)

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 const char *mt_status_name(mt_status s)
 {
@@ -53,5 +55,7 @@ void mt_err_while(mt_err *e, const char *fmt, ...)
 void mt_assert_fail(const char *file, int line, const char *expr)
 {
     fprintf(stderr, "moetitan: internal error at %s:%d: %s\n", file, line, expr);
-    abort();
+    struct rlimit core;
+    if (!getrlimit(RLIMIT_CORE, &core) && core.rlim_cur > 0) abort();
+    _exit(MT_INTERNAL);
 }

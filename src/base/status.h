@@ -21,7 +21,8 @@
     X(DEVICE, 7, "an operation failed on the device")                                \
     X(RANKS, 8, "ranks disagree, or one was lost")                                   \
     X(HANG, 9, "no progress within the deadline")                                    \
-    X(NONFINITE, 10, "loss or gradient norm is not a number")                        \
+    X(NONFINITE, 10, "loss or gradient norm is not a number, or far above the last") \
+    X(CORRUPT, 11, "replicas hold different weights: something fails unnoticed")     \
     X(PREEMPTED, 75, "asked to stop; everything is saved, start again to go on")
 
 typedef enum mt_status {
@@ -57,7 +58,8 @@ void mt_err_while(mt_err *e, const char *fmt, ...) MT_PRINTF(2, 3);
         if (!(cond)) return mt_err_set((err), (code), __VA_ARGS__); \
     } while (0)
 
-/* Invariants of the program, on in every build. Never for input. Prints the place and aborts. */
+/* Invariants of the program, on in every build. Never for input. Prints the place and ends the program: with INTERNAL, or where
+ * the system keeps core files, by SIGABRT. */
 void mt_assert_fail(const char *file, int line, const char *expr) __attribute__((noreturn));
 #define MT_ASSERT(cond) ((cond) ? (void)0 : mt_assert_fail(__FILE__, __LINE__, #cond))
 #endif

@@ -22,6 +22,8 @@ struct fetch {
     pthread_mutex_t lock;
     int64_t failed; /* the first span that failed, and its message */
     mt_err *e;
+    mt_status put; /* whether all bytes came to their places, and the message if not */
+    mt_err put_err;
 };
 /* A thread of it. */
 struct reader {
@@ -34,6 +36,18 @@ struct reader {
     int64_t row_bytes;
     struct mt_sum *into;
 };
+
+/* Bytes to their place in an arena, which may be a device's. By any thread. */
+static void put(struct fetch *f, void *to, const void *from, int64_t bytes)
+{
+    if (!f->items->reach) {
+        memcpy(to, from, (size_t)bytes);
+        return;
+    }
+    pthread_mutex_lock(&f->lock);
+    if (f->put == MT_OK) f->put = mt_copy_now(f->items->reach, to, from, bytes, &f->put_err);
+    pthread_mutex_unlock(&f->lock);
+}
 
 /* ---- reading ---- */
 static mt_status open_file(struct reader *r, int file, mt_err *e)
@@ -59,7 +73,7 @@ static void take(void *arg, const void *p, int64_t from, int64_t bytes)
         const struct mt_deal_copy *c = &r->f->d->copy[i];
         int64_t begin = (c->row0 - s->row0) * r->row_bytes, end = begin + c->rows * r->row_bytes;
         int64_t a = begin > from ? begin : from, b = end < from + bytes ? end : from + bytes;
-        if (a < b) memcpy((char *)c->to + (a - begin), (const char *)p + (a - from), (size_t)(b - a));
+        if (a < b) put(r->f, (char *)c->to + (a - begin), (const char *)p + (a - from), b - a);
     }
 }
 
@@ -69,7 +83,7 @@ static mt_status read_rows(struct reader *r, int64_t at, mt_err *e)
     const struct mt_deal_span *s = r->span;
     const struct mt_deal_copy *c = &r->f->d->copy[s->copy];
     int64_t bytes = s->rows * r->row_bytes;
-    if (s->staged >= 0 || s->n_copies != 1 || c->rows != s->rows)
+    if (s->staged >= 0 || s->n_copies != 1 || c->rows != s->rows || r->f->items->reach)
         return mt_read_parts(r->fd, r->path, at, bytes, r->buffer, MT_READ_CHUNK, take, r, e);
     for (int64_t from = 0; from < bytes; from += MT_READ_CHUNK) {
         int64_t n = bytes - from < MT_READ_CHUNK ? bytes - from : MT_READ_CHUNK;
@@ -165,7 +179,7 @@ static void receive_from(struct fetch *f, const struct mt_job *job, int32_t wave
     int64_t first, end, at = 0, bytes = message_of(&f->d->arrive, wave, process, &first, &end);
     if (bytes) mt_job_receive(job, process, f->message, bytes);
     for (const struct mt_deal_move *x = f->d->arrive.x + first; first < end; first++, x++) {
-        memcpy(x->to, f->message + at, (size_t)x->bytes);
+        put(f, x->to, f->message + at, x->bytes);
         at += x->bytes;
     }
 }
@@ -218,6 +232,8 @@ mt_status mt_fetch(const struct mt_source *s, const struct mt_ckpt_items *items,
     if (st == MT_OK) {
         pthread_mutex_init(&f.lock, NULL);
         st = mt_job_agree(job, run_waves(&f, job), e);
+        if (f.put != MT_OK && st == MT_OK) st = mt_err_set(e, f.put, "%s", f.put_err.msg);
+        st = mt_job_agree(job, st, e);
         pthread_mutex_destroy(&f.lock);
     }
     for (int64_t i = 0; i < d->n_pieces && f.begun; i++)

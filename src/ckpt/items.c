@@ -92,9 +92,11 @@ mt_status mt_ckpt_items_open(struct mt_ckpt_items *x, const struct mt_ckpt_rank 
     const struct mt_store *s = &m->store;
     struct builder b = {x, rank, n};
     int64_t most = m->shape.L;
+    const struct mt_ctx *reach = rank[0].ctx->dev->copy ? rank[0].ctx : NULL; /* a process has one device */
     for (int t = 0; t < s->n_tensors; t++)
         most += 3 * (s->unit[s->matrix[s->tensor[t].matrix].unit].experts ? m->shape.E : 1);
-    *x = (struct mt_ckpt_items){.item = calloc((size_t)most, sizeof *x->item),
+    *x = (struct mt_ckpt_items){.reach = reach,
+                                .item = calloc((size_t)most, sizeof *x->item),
                                 .piece = calloc((size_t)(most * n), sizeof *x->piece)};
     MT_REQUIRE(x->item && x->piece, e, MT_IO, "cannot allocate the list of %lld checkpoint tensors",
                (long long)most);

@@ -19,6 +19,8 @@ struct mt_ckpt_item {
         n; /* its pieces in mt_ckpt_items.piece; those that are no copies ascend and cover its rows */
 };
 struct mt_ckpt_items {
+    const struct mt_ctx *
+        reach; /* by whose mt_copy_now the pieces are reached; NULL: by the host's loads and stores; borrowed */
     struct mt_ckpt_item *item; /* owned */
     struct mt_ckpt_piece *piece;
     int64_t n, n_pieces;

@@ -8,25 +8,26 @@
 #include "base/parallel.h"
 #include "ckpt/source.h"
 
-/* Every file's list, each by one thread. */
+/* Files first, first + stride, ...: the list of each by one thread. */
 struct listing {
     const struct mt_source *s;
-    struct mt_stored_list *of; /* [files] */
+    int first, stride, n;
+    struct mt_stored_list *of; /* [n] */
     atomic_int next;
     pthread_mutex_t lock;
-    int failed; /* the first file that failed, and its message */
+    int failed; /* the first that failed, and its message */
     mt_err *e;
 };
 
 static void *list_some(void *arg)
 {
     struct listing *l = arg;
-    for (int f; (f = atomic_fetch_add(&l->next, 1)) < l->s->n;) {
+    for (int i; (i = atomic_fetch_add(&l->next, 1)) < l->n;) {
         mt_err e = {0};
-        if (mt_source_list(l->s, f, &l->of[f], &e) == MT_OK) continue;
+        if (mt_source_list(l->s, l->first + i * l->stride, &l->of[i], &e) == MT_OK) continue;
         pthread_mutex_lock(&l->lock);
-        if (f < l->failed) {
-            l->failed = f;
+        if (i < l->failed) {
+            l->failed = i;
             *l->e = e;
         }
         pthread_mutex_unlock(&l->lock);
@@ -94,17 +95,27 @@ static mt_status check_cover(const struct mt_source *s, const struct mt_stored_l
     return MT_OK;
 }
 
+mt_status mt_source_list_some(const struct mt_source *s, int first, int stride, struct mt_stored_list *list,
+                              mt_err *e)
+{
+    int n = first < s->n ? (s->n - first + stride - 1) / stride : 0;
+    struct listing l = {.s = s, .first = first, .stride = stride, .n = n, .failed = n, .e = e};
+    *list = (struct mt_stored_list){0};
+    l.of = calloc((size_t)n + 1, sizeof *l.of);
+    MT_REQUIRE(l.of, e, MT_IO, "no memory to list %d files of '%s'", n, s->path);
+    pthread_mutex_init(&l.lock, NULL);
+    int threads = mt_parallel_threads();
+    mt_parallel(n < threads ? n : threads, list_some, &l);
+    pthread_mutex_destroy(&l.lock);
+    mt_status st = l.failed < n ? e->code : gather(list, l.of, n, e);
+    for (int i = 0; i < n; i++) free(l.of[i].x);
+    free(l.of);
+    return st;
+}
+
 mt_status mt_source_list_all(const struct mt_source *s, struct mt_stored_list *list, mt_err *e)
 {
-    struct listing l = {.s = s, .of = calloc((size_t)s->n, sizeof *l.of), .failed = s->n, .e = e};
-    *list = (struct mt_stored_list){0};
-    MT_REQUIRE(l.of, e, MT_IO, "no memory to list %d files of '%s'", s->n, s->path);
-    pthread_mutex_init(&l.lock, NULL);
-    mt_parallel(mt_parallel_threads(), list_some, &l);
-    pthread_mutex_destroy(&l.lock);
-    mt_status st = l.failed < s->n ? e->code : gather(list, l.of, s->n, e);
-    for (int f = 0; f < s->n; f++) free(l.of[f].x);
-    free(l.of);
+    mt_status st = mt_source_list_some(s, 0, 1, list, e);
     if (list->n) qsort(list->x, (size_t)list->n, sizeof *list->x, by_row);
     if (st == MT_OK) st = check_cover(s, list, e);
     if (st == MT_OK) return MT_OK;

@@ -146,7 +146,8 @@ mt_status mt_parts_open(struct mt_parts *x, const struct mt_ckpt_items *items, i
                         mt_err *e)
 {
     struct placed *p = malloc((size_t)(items->n_pieces + 1) * sizeof *p);
-    *x = (struct mt_parts){.part = calloc((size_t)items->n_pieces + 1, sizeof *x->part)};
+    *x = (struct mt_parts){.reach = items->reach,
+                           .part = calloc((size_t)items->n_pieces + 1, sizeof *x->part)};
     mt_status st = p && x->part ? MT_OK : no_memory(items->n_pieces, e);
     if (st == MT_OK) {
         x->n = place(items, when, p);

@@ -24,7 +24,8 @@ struct mt_part_file {
     int64_t sum_at; /* of the whole file's checksum */
 };
 struct mt_parts {
-    struct mt_part *part; /* owned: n of them, by file */
+    const struct mt_ctx *reach; /* mt_ckpt_items.reach */
+    struct mt_part *part;       /* owned: n of them, by file */
     struct mt_part_file *file;
     int64_t n, bytes; /* bytes: of all files */
     int n_files;      /* of ranks that have something to write */

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "ckpt/file.h"
@@ -82,14 +83,30 @@ static mt_status add_whole(struct mt_manifest *m, const char *folder, const char
     return mt_manifest_add(m, name, bytes, sum, e);
 }
 
+/* The sums come last, and whole. */
+static mt_status wait_for(const char *folder, const char *sums, const struct mt_turn *turn, mt_err *e)
+{
+    char path[FILE_PATH];
+    struct timespec pause = {0, 1000000};
+    snprintf(path, sizeof path, "%s/%s", folder, sums);
+    while (access(path, F_OK)) {
+        MT_REQUIRE(errno == ENOENT, e, MT_IO, "cannot look for '%s': %s", path, strerror(errno));
+        MT_REQUIRE(turn && !mt_turn_is_over(turn), e, MT_IO, "'%s' is missing", path);
+        nanosleep(&pause, NULL);
+        if (pause.tv_nsec < 100000000) pause.tv_nsec *= 2;
+    }
+    return MT_OK;
+}
+
 static mt_status add_ranks(struct mt_manifest *m, const struct mt_publishing *p, const char *folder,
-                           mt_err *e)
+                           const struct mt_turn *turn, mt_err *e)
 {
     char name[64];
     for (int rank = 0; rank < p->world; rank++) {
         if (!p->file_bytes[rank]) continue;
-        MT_TRY(add_tensors(m, folder, rank, p->file_bytes[rank], e));
         snprintf(name, sizeof name, "rank-%05d.json", rank);
+        MT_TRY(wait_for(folder, name, turn, e));
+        MT_TRY(add_tensors(m, folder, rank, p->file_bytes[rank], e));
         MT_TRY(add_whole(m, folder, name, e));
     }
     return MT_OK;
@@ -131,10 +148,11 @@ static mt_status remove_others(const struct mt_manifest *m, const char *folder, 
     return st;
 }
 
-static mt_status complete(const struct mt_publishing *p, const char *folder, mt_err *e)
+static mt_status complete(const struct mt_publishing *p, const char *folder, const struct mt_turn *turn,
+                          mt_err *e)
 {
     struct mt_manifest m = {.meta = p->meta, .world = p->world};
-    mt_status st = add_ranks(&m, p, folder, e);
+    mt_status st = add_ranks(&m, p, folder, turn, e);
     if (st == MT_OK) st = add_config(&m, p, folder, e);
     if (st == MT_OK) st = add_metrics(&m, p, folder, e);
     if (st == MT_OK) st = remove_others(&m, folder, e);
@@ -216,11 +234,12 @@ static mt_status replace(const struct mt_publishing *p, const char *saving, mt_e
     return MT_OK;
 }
 
-mt_status mt_publish(const struct mt_publishing *p, mt_err *e)
+mt_status mt_publish(const struct mt_publishing *p, const struct mt_turn *turn, mt_err *e)
 {
     char saving[MT_CKPT_PATH];
     mt_saving_folder(p->run_dir, p->meta.step, saving);
-    MT_TRY(complete(p, saving, e));
+    MT_TRY(complete(p, saving, turn, e));
+    MT_REQUIRE(!turn || !mt_turn_is_over(turn), e, MT_IO, "'%s' was given up", saving);
     return replace(p, saving, e);
 }
 

@@ -2,6 +2,7 @@
 #ifndef MT_CKPT_PUBLISH_H
 #define MT_CKPT_PUBLISH_H
 #include "ckpt/ckpt.h"
+#include "ckpt/writers.h"
 
 /* A folder is written under a name that no reader looks at. */
 void mt_saving_folder(const char *run_dir, int64_t step, char path[MT_CKPT_PATH]);
@@ -15,10 +16,11 @@ struct mt_publishing {
     int64_t config_bytes;
     int64_t metrics_bytes; /* of RUN/metrics.jsonl, the lines up to this step; 0: none */
 };
-/* Of all files written, by whatever processes, makes a checkpoint: config.yaml, metrics.jsonl, the manifest, and then the name.
+/* Waits until the files of all ranks are written, by whatever processes, and makes a checkpoint of them: config.yaml, metrics.jsonl, the
+ * manifest, and then the name. IO: turn (NULL: nobody gives it up) is over.
  * A checkpoint of the same step is replaced. Then what the new one makes void is set aside or removed, which if it fails is told
  * and no more. */
-MT_MUST_USE mt_status mt_publish(const struct mt_publishing *p, mt_err *e);
+MT_MUST_USE mt_status mt_publish(const struct mt_publishing *p, const struct mt_turn *turn, mt_err *e);
 /* The text of config.yaml: malloc'ed, the caller's. */
 MT_MUST_USE mt_status mt_saving_config(const mt_config *cfg, char **text, int64_t *bytes, mt_err *e);
 /* IO: the file system has no room for so many bytes, or says that it is read-only. */

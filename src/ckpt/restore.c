@@ -59,13 +59,6 @@ static mt_status open_others(struct loading *l, const char *path, char *text, in
     return mt_source_open_as(&l->s, path, text, bytes, e);
 }
 
-/* Each file is looked into by one process. */
-static mt_status list_files(struct loading *l, mt_err *e)
-{
-    for (int f = l->job->me; f < l->s.n; f += l->job->n) MT_TRY(mt_source_list(&l->s, f, &l->list, e));
-    return MT_OK;
-}
-
 static mt_status open_all(struct loading *l, const char *path, mt_err *e)
 {
     const struct mt_job *job = l->job;
@@ -83,7 +76,8 @@ static mt_status open_all(struct loading *l, const char *path, mt_err *e)
     }
     free(text);
     MT_TRY(st);
-    return mt_job_agree(job, list_files(l, e), e);
+    /* Each file is looked into by one process. */
+    return mt_job_agree(job, mt_source_list_some(&l->s, job->me, job->n, &l->list, e), e);
 }
 
 /* ---- against the items ---- */

@@ -69,7 +69,7 @@ static mt_status save(struct save *s, const char *run_dir, const struct mt_ckpt_
                                     .file_bytes = s->file_bytes,
                                     .config = s->config,
                                     .config_bytes = s->config_bytes};
-    if (st == MT_OK) st = mt_publish(&p, e);
+    if (st == MT_OK) st = mt_publish(&p, NULL, e);
     mt_err ignored = {0};
     if (st != MT_OK && mt_remove_folder(folder, "manifest.json", &ignored) != MT_OK)
         fprintf(stderr, "moetitan: %s\n", ignored.msg);

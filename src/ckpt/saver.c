@@ -9,7 +9,7 @@
 #include "ckpt/file.h"
 #include "ckpt/publish.h"
 
-enum phase { IDLE, WRITING, PUBLISHING, CLEANING };
+enum phase { IDLE, WRITING, CLEANING };
 struct mt_saver {
     struct mt_job job;
     double timeout_s;
@@ -43,6 +43,17 @@ static mt_status room(void *arg, mt_err *e)
     return mt_saving_room(s->run_dir, s->bytes, e);
 }
 
+/* The first process's, when its files are written: the others' may not be. */
+static mt_status publish(void *arg, const struct mt_turn *turn, mt_err *e)
+{
+    struct mt_saver *s = arg;
+    mt_err later = {0};
+    MT_TRY(mt_publish(&s->what, turn, e));
+    s->complete = now();
+    if (mt_ckpt_prune(s->run_dir, &s->keep, &later) != MT_OK) fprintf(stderr, "moetitan: %s\n", later.msg);
+    return MT_OK;
+}
+
 static mt_status open_here(struct mt_saver *s, const struct mt_saver_options *o,
                            const struct mt_ckpt_items *items, mt_err *e)
 {
@@ -54,6 +65,7 @@ static mt_status open_here(struct mt_saver *s, const struct mt_saver_options *o,
         w.timeout_s = o->step_waits_s;
     if (s->job.me == 0) {
         w.prepare = room;
+        w.finish = publish;
         w.arg = s;
         MT_TRY(mt_saving_clean(s->run_dir, e));
     }
@@ -135,15 +147,6 @@ void mt_saver_begin(struct mt_saver *s, const struct mt_saver_begin *b)
     set_off(s, mt_writers_begin(s->writers, folder, &e), &e);
 }
 
-static mt_status publish(void *arg, mt_err *e)
-{
-    struct mt_saver *s = arg;
-    mt_err later = {0};
-    MT_TRY(mt_publish(&s->what, e));
-    s->complete = now();
-    if (mt_ckpt_prune(s->run_dir, &s->keep, &later) != MT_OK) fprintf(stderr, "moetitan: %s\n", later.msg);
-    return MT_OK;
-}
 static mt_status clean(void *arg, mt_err *e)
 {
     const struct mt_saver *s = arg;
@@ -151,11 +154,12 @@ static mt_status clean(void *arg, mt_err *e)
 }
 
 /* The first process alone has something to do. */
-static void enter_call(struct mt_saver *s, enum phase phase, mt_status (*fn)(void *, mt_err *))
+static void give_up(struct mt_saver *s)
 {
     mt_err e = {0};
-    enter(s, phase);
-    if (s->job.me == 0) set_off(s, mt_writers_call(s->writers, fn, s, &e), &e);
+    mt_writers_cancel(s->writers, "it failed elsewhere");
+    enter(s, CLEANING);
+    if (s->job.me == 0) set_off(s, mt_writers_call(s->writers, clean, s, &e), &e);
 }
 
 bool mt_saver_under_way(const struct mt_saver *s)
@@ -192,15 +196,8 @@ static enum mt_saver_event end(struct mt_saver *s, enum mt_saver_event event)
 enum mt_saver_event mt_saver_heard(struct mt_saver *s, int64_t busy, int64_t failed)
 {
     if (s->phase == CLEANING && (failed || !busy)) return end(s, MT_SAVER_GIVEN_UP);
-    if (s->phase == IDLE || s->phase == CLEANING) return MT_SAVER_NOTHING;
-    if (failed) {
-        mt_writers_cancel(s->writers, "it failed elsewhere");
-        enter_call(s, CLEANING, clean);
-    } else if (!busy && s->phase == WRITING) {
-        enter_call(s, PUBLISHING, publish);
-    } else if (!busy) {
-        return end(s, MT_SAVER_SAVED);
-    }
+    if (s->phase == WRITING && !failed && !busy) return end(s, MT_SAVER_SAVED);
+    if (s->phase == WRITING && failed) give_up(s);
     return MT_SAVER_NOTHING;
 }
 

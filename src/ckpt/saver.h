@@ -1,8 +1,8 @@
 /* saver.h: the saves of a run, over all its processes, while training goes on.
  *
- * Each process writes the files of its own ranks; when all have, the first writes the manifest and gives the folder its name; then
- * all know. What was begun proceeds in phases, which all processes change together: by two numbers that they bring to their
- * agreement between two steps anyway (train/control.def). Otherwise they do not speak to each other.
+ * Each process writes the files of its own ranks; when the first finds all of them in the folder, it writes the manifest and gives the
+ * folder its name. All learn that together, and whether one has failed, by two numbers that they bring to their agreement
+ * between two steps anyway (train/control.def). Otherwise they do not speak to each other.
  *
  * A save that fails in one process, or takes longer than its time, is given up by all: what it left is removed, and the next is
  * tried. */

@@ -56,7 +56,10 @@ MT_MUST_USE mt_status mt_source_text(const struct mt_source *s, const char *name
  * that. No tensor is read. */
 MT_MUST_USE mt_status mt_source_list(const struct mt_source *s, int f, struct mt_stored_list *list,
                                      mt_err *e);
-/* The same of all files, by several threads; then sorted by name and row, and every tensor must be there as a whole: no row
+/* The same of files first, first + stride, ..., by several threads. list->x is the caller's even after a failure. */
+MT_MUST_USE mt_status mt_source_list_some(const struct mt_source *s, int first, int stride,
+                                          struct mt_stored_list *list, mt_err *e);
+/* The same of all files; then sorted by name and row, and every tensor must be there as a whole: no row
  * missing, none twice. CKPT names the tensor and the files. */
 MT_MUST_USE mt_status mt_source_list_all(const struct mt_source *s, struct mt_stored_list *list, mt_err *e);
 /* The pieces of file f are list->x[order[first[f]]] up to first[f + 1], in the order of their bytes. Both malloc'ed, the

@@ -11,6 +11,12 @@
 #include "ckpt/parts.h"
 
 struct mt_writers;
+/* For functions that a save waits for: whether it has been given up meanwhile. */
+struct mt_turn {
+    struct mt_writers *w;
+    int64_t turn;
+};
+bool mt_turn_is_over(const struct mt_turn *t);
 struct mt_writers_options {
     int threads; /* at work at a time, and one in reserve, for when they hang; 0: the caller of mt_writers_wait does the work */
     int64_t chunk;    /* bytes of a buffer, a multiple of MT_PART_ALIGN */
@@ -19,7 +25,9 @@ struct mt_writers_options {
     double timeout_s; /* mt_writers_gate cancels a save that takes longer; 0: never */
     mt_status (*prepare)(void *arg,
                          mt_err *e); /* before the first file; NULL: nothing. Must not use the writers */
-    void *arg;
+    /* When all files are written and on the disk, as the last part of it; NULL: nothing. */
+    mt_status (*finish)(void *arg, const struct mt_turn *turn, mt_err *e);
+    void *arg; /* of both */
 };
 enum mt_written { MT_WRITTEN_NOTHING, MT_WRITTEN_BUSY, MT_WRITTEN_DONE, MT_WRITTEN_FAILED };
 
@@ -32,7 +40,8 @@ bool mt_writers_close(struct mt_writers *w);
 /* Begins to write the files into a folder, which is made if need be. Nothing of an earlier save may be under way. IO: every writer
  * still hangs in an earlier one. */
 MT_MUST_USE mt_status mt_writers_begin(struct mt_writers *w, const char *folder, mt_err *e);
-/* One of the writers runs a function, which must not use w. Otherwise as mt_writers_begin. */
+/* One of the writers runs a function, which must not use w, once those that do not hang have left what was given up. Otherwise as
+ * mt_writers_begin. */
 MT_MUST_USE mt_status mt_writers_call(struct mt_writers *w, mt_status (*fn)(void *arg, mt_err *e), void *arg,
                                       mt_err *e);
 /* What has become of what was begun; of a failure, its message. */

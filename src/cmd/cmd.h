@@ -8,7 +8,11 @@
 
 MT_MUST_USE mt_status mt_cmd_train(int argc, char **argv, mt_err *e);
 MT_MUST_USE mt_status mt_cmd_plan(int argc, char **argv, mt_err *e);
+MT_MUST_USE mt_status mt_cmd_sweep(int argc, char **argv, mt_err *e);
+MT_MUST_USE mt_status mt_cmd_report(int argc, char **argv, mt_err *e);
 MT_MUST_USE mt_status mt_cmd_doctor(int argc, char **argv, mt_err *e);
+MT_MUST_USE mt_status mt_cmd_submit(int argc, char **argv, mt_err *e);
+MT_MUST_USE mt_status mt_cmd_job(int argc, char **argv, mt_err *e);
 MT_MUST_USE mt_status mt_cmd_sample(int argc, char **argv, mt_err *e);
 MT_MUST_USE mt_status mt_cmd_ckpt(int argc, char **argv, mt_err *e);
 MT_MUST_USE mt_status mt_cmd_data(int argc, char **argv, mt_err *e);

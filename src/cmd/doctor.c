@@ -1,13 +1,28 @@
-/* doctor.c: `moetitan doctor --calibrate FILE`: this machine as a cluster file. */
+/* doctor.c: `moetitan doctor`: is this machine, or each node of this allocation, fit to train? `--calibrate FILE`: this machine as a
+ * cluster file. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cmd/cmd.h"
+#include "cmd/doctor_verdict.h"
+#include "launch/chain.h"
+#include "launch/site.h"
 #include "train/calibrate.h"
 
-#define USAGE "usage: moetitan doctor --calibrate FILE.yaml [--quick]"
+#define USAGE                                                                                                \
+    "usage: moetitan doctor [CONFIG.yaml [key=value ...]] [--cluster NAME|FILE] [--tolerance X] [--quick]; " \
+    "under srun or mpirun "                                                                                  \
+    "for many nodes; moetitan doctor --calibrate FILE.yaml [--quick]"
+
+struct asked {
+    const char *calibrate, *cluster;
+    double tolerance;
+    bool quick;
+    char **args; /* CONFIG, key=value */
+    int n_args;
+};
 
 static mt_status write_cluster(const struct mt_cluster *c, FILE *f, const char *path, mt_err *e)
 {
@@ -43,19 +58,8 @@ static void print_summary(const struct mt_calibration *k, const char *path)
     printf("%d operations by type: %s\n", k->cluster.n_ops, path);
 }
 
-mt_status mt_cmd_doctor(int argc, char **argv, mt_err *e)
+static mt_status calibrate(const char *path, bool quick, mt_err *e)
 {
-    const char *path = NULL;
-    bool quick = false;
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--quick"))
-            quick = true;
-        else if (!strcmp(argv[i], "--calibrate") && i + 1 < argc)
-            path = argv[++i];
-        else
-            MT_FAIL(e, MT_CONFIG, "doctor: '%.40s' is not understood; " USAGE, argv[i]);
-    }
-    MT_REQUIRE(path, e, MT_CONFIG, USAGE);
     struct mt_calibration *k = calloc(1, sizeof *k);
     FILE *f = fopen(path, "w"); /* before minutes are spent */
     mt_status st = !k   ? mt_err_set(e, MT_IO, "no memory for a calibration")
@@ -69,5 +73,117 @@ mt_status mt_cmd_doctor(int argc, char **argv, mt_err *e)
     if (f) fclose(f);
     if (k) mt_calibration_release(k);
     free(k);
+    return st;
+}
+
+static mt_status load_cluster(const char *name, struct mt_cluster *c, mt_err *e)
+{
+    char path[MT_CONFIG_PATH], shared[128];
+    if (strchr(name, '/') || strstr(name, ".yaml")) return mt_cluster_load(c, name, e);
+    snprintf(shared, sizeof shared, "configs/clusters/%.60s.yaml", name);
+    MT_REQUIRE(mt_site_shared(shared, path, sizeof path), e, MT_CONFIG, "no %s here or in the installation",
+               shared);
+    return mt_cluster_load(c, path, e);
+}
+
+/* All ranks' facts, on all ranks. */
+static void gather(const struct mt_job *job, struct mt_rank_facts *all)
+{
+    for (int i = 0; i < job->n; i++) mt_job_broadcast(job, &all[i], sizeof all[i], i);
+}
+
+/* By the first rank: the table, the verdict, and the run's list of nodes to stay away from. */
+static mt_status judge(const struct asked *a, const struct mt_rank_facts *all, int n,
+                       const struct mt_cluster *c, const mt_config *cfg, mt_err *e)
+{
+    char bad[MT_CHAIN_NODES], kept[MT_CONFIG_PATH + 64] = "";
+    int made, count = mt_doctor_verdict(all, n, c, a->tolerance, bad, sizeof bad);
+    if (!count) {
+        printf("all nodes are fit\n");
+        return MT_OK;
+    }
+    if (cfg) {
+        MT_TRY(mt_chain_make(cfg->run_dir, &made, e));
+        MT_TRY(mt_chain_exclude(cfg->run_dir, bad, e));
+        snprintf(kept, sizeof kept, "; noted in %s/jobs/exclude", cfg->run_dir);
+    }
+    fflush(stdout);
+    MT_FAIL(e, MT_DEVICE, "not fit to train, for the reasons above: %s%s", bad, kept);
+}
+
+static mt_status read_files(const struct asked *a, struct mt_cluster *c, mt_config *cfg, mt_err *e)
+{
+    if (a->cluster) MT_TRY(load_cluster(a->cluster, c, e));
+    return a->n_args ? mt_config_load(cfg, a->args[0], a->n_args - 1, a->args + 1, e) : MT_OK;
+}
+
+static mt_status examine(const struct asked *a, const struct mt_job *job, mt_err *e)
+{
+    struct mt_rank_facts *all = calloc((size_t)job->n, sizeof *all);
+    struct mt_cluster *c = calloc(1, sizeof *c);
+    mt_config *cfg = calloc(1, sizeof *cfg);
+    mt_status st = all && c && cfg ? read_files(a, c, cfg, e)
+                                   : mt_err_set(e, MT_IO, "no memory for %d ranks", job->n);
+    st = mt_job_agree(job, st, e);
+    if (st == MT_OK) st = mt_doctor_here(&all[job->me], job, a->quick, e);
+    if (st == MT_OK && job->n > 1) {
+        gather(job, all);
+        st = mt_doctor_links(&all[job->me], all, job, a->quick, e);
+    }
+    if (st == MT_OK) {
+        gather(job, all);
+        st = job->me ? MT_OK : judge(a, all, job->n, a->cluster ? c : NULL, a->n_args ? cfg : NULL, e);
+        st = mt_job_agree(job, st, e);
+    }
+    free(cfg);
+    free(c);
+    free(all);
+    return st;
+}
+
+static mt_status read_arguments(int argc, char **argv, struct asked *a, mt_err *e)
+{
+    for (int i = 1; i < argc; i++) {
+        char *end;
+        bool has_value = i + 1 < argc;
+        if (!strcmp(argv[i], "--quick")) {
+            a->quick = true;
+        } else if (!strcmp(argv[i], "--calibrate") && has_value) {
+            a->calibrate = argv[++i];
+        } else if (!strcmp(argv[i], "--cluster") && has_value) {
+            a->cluster = argv[++i];
+        } else if (!strcmp(argv[i], "--tolerance") && has_value) {
+            a->tolerance = strtod(argv[++i], &end);
+            MT_REQUIRE(end != argv[i] && !*end && a->tolerance >= 0 && a->tolerance <= 1, e, MT_CONFIG,
+                       "--tolerance is a share from 0 to 1, not '%.40s'", argv[i]);
+        } else if (strncmp(argv[i], "--", 2) != 0) {
+            a->args[a->n_args++] = argv[i];
+        } else {
+            MT_FAIL(e, MT_CONFIG, "doctor: '%.40s' is not understood; " USAGE, argv[i]);
+        }
+    }
+    return MT_OK;
+}
+
+static mt_status examine_job(const struct asked *a, mt_err *e)
+{
+    struct mt_launch launch;
+    struct mt_job job;
+    MT_TRY(mt_launch_find(&launch, getenv, e));
+    MT_TRY(mt_job_open(&job, &launch, e));
+    mt_status st = examine(a, &job, e);
+    mt_job_close(&job, st, e);
+    return st;
+}
+
+mt_status mt_cmd_doctor(int argc, char **argv, mt_err *e)
+{
+    struct asked *a = calloc(1, sizeof *a + (size_t)argc * sizeof *a->args);
+    MT_REQUIRE(a, e, MT_IO, "no memory for the arguments");
+    a->args = (char **)(a + 1);
+    a->tolerance = 0.8;
+    mt_status st = read_arguments(argc, argv, a, e);
+    if (st == MT_OK) st = a->calibrate ? calibrate(a->calibrate, a->quick, e) : examine_job(a, e);
+    free(a);
     return st;
 }

@@ -4,6 +4,8 @@
 #include <stdarg.h>
 #include <stdint.h>
 
+#include "cmd/page_style.h"
+
 enum { MOST_TEXT = 512 };
 
 /* Bytes of the UTF-8 character at s, 0 if there is none that XML may have. */
@@ -55,11 +57,37 @@ void mt_html_printf(FILE *f, const char *fmt, ...)
     va_end(ap);
 }
 
+void mt_page_begin(FILE *f, const char *title)
+{
+    fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
+          "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<title>",
+          f);
+    mt_html_text(f, title);
+    fprintf(f, "</title>\n<style>\n%s</style>\n</head>\n<body>\n", mt_page_style);
+}
+void mt_page_end(FILE *f)
+{
+    fputs("</body>\n</html>\n", f);
+}
+
 void mt_svg_begin(FILE *f, double width, double height, const char *label)
 {
     fprintf(f, "<svg viewBox=\"0 0 %g %g\" role=\"img\" aria-label=\"", width, height);
     mt_html_text(f, label);
     fputs("\">\n", f);
+}
+void mt_svg_begin_alone(FILE *f, double width, double height, const char *label)
+{
+    enum { MARGIN = 12 };
+    fprintf(f,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"%d %d %g %g\" width=\"%g\" height=\"%g\" "
+            "role=\"img\" "
+            "font-family=\"sans-serif\" aria-label=\"",
+            -MARGIN, -MARGIN, width + 2 * MARGIN, height + 2 * MARGIN, width + 2 * MARGIN,
+            height + 2 * MARGIN);
+    mt_html_text(f, label);
+    fprintf(f, "\">\n<style>\n%s</style>\n", mt_page_style);
+    mt_svg_rect(f, "paper", -MARGIN, -MARGIN, width + 2 * MARGIN, height + 2 * MARGIN, NULL);
 }
 void mt_svg_end(FILE *f)
 {

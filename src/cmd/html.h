@@ -10,8 +10,14 @@
 void mt_html_text(FILE *f, const char *text);
 void mt_html_printf(FILE *f, const char *fmt, ...) MT_PRINTF(2, 3);
 
+/* The page around what is written between the two: nothing from elsewhere, no script. */
+void mt_page_begin(FILE *f, const char *title);
+void mt_page_end(FILE *f);
+
 /* ---- SVG, in pixels of a drawing `width` wide ---- */
 void mt_svg_begin(FILE *f, double width, double height, const char *label);
+/* The same as a file of its own, with a margin and the page's colours. */
+void mt_svg_begin_alone(FILE *f, double width, double height, const char *label);
 void mt_svg_end(FILE *f);
 /* style: classes of the page. tip: what is shown where the pointer rests; NULL: nothing. */
 void mt_svg_rect(FILE *f, const char *style, double x, double y, double width, double height,

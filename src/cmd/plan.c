@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "cmd/cmd.h"
+#include "cmd/plan_effects.h"
 #include "cmd/plan_html.h"
 #include "cmd/plan_report.h"
 #include "cmd/plan_search.h"
@@ -196,19 +196,10 @@ static mt_status read_arguments(int argc, char **argv, struct arguments *a, mt_e
 }
 
 /* ---- what is asked ---- */
-/* A file, or NAME for clusters/NAME.yaml beside the configuration or in configs/. */
 static mt_status load_cluster(const struct arguments *a, struct mt_cluster *c, mt_err *e)
 {
     char path[1024];
-    const char *slash = strrchr(a->config, '/'), *dot = strrchr(a->cluster, '.');
-    if (strchr(a->cluster, '/') || (dot && !strcmp(dot, ".yaml"))) {
-        snprintf(path, sizeof path, "%s", a->cluster);
-    } else {
-        snprintf(path, sizeof path, "%.*sclusters/%s.yaml", slash ? (int)(slash - a->config) + 1 : 0,
-                 a->config, a->cluster);
-        if (access(path, R_OK) != 0) snprintf(path, sizeof path, "configs/clusters/%s.yaml", a->cluster);
-    }
-    MT_TRY(mt_cluster_load(c, path, e));
+    MT_TRY(mt_cluster_load(c, mt_cluster_path(a->cluster, a->config, path, sizeof path), e));
     for (int i = 0; i < a->n_numbers; i++) MT_TRY(mt_cluster_override(c, a->number[i], e));
     return MT_OK;
 }
@@ -245,43 +236,6 @@ static mt_status choose_ranks(const struct arguments *a, mt_config *cfg, const s
     cfg->mesh_ranks_per_node = per; /* here the cluster is the launcher that tells */
     *world = (int)n;
     return MT_OK;
-}
-
-/* ---- --assumptions ---- */
-static mt_status step_with(const struct mt_plan_request *ask, const struct mt_forecast *f, int key,
-                           double factor, double *step_s, mt_err *e)
-{
-    struct mt_cluster c = ask->cluster;
-    struct mt_forecast_times t;
-    const struct mt_cluster_row *row = &mt_cluster_rows[key];
-    double v = c.of[key].value * factor;
-    c.of[key].value = v > row->high ? row->high : v < row->low ? row->low : v;
-    mt_status st = mt_forecast_replay(f, &c, ask->algorithm, &t, e);
-    *step_s = t.step_s;
-    mt_forecast_times_release(&t);
-    return st;
-}
-
-static mt_status find_effects(const struct mt_plan_request *ask, const struct mt_forecast *f,
-                              struct mt_plan_effects *x, mt_err *e)
-{
-    for (int k = 0; k < MT_N_CLUSTER_KEYS; k++) {
-        if (!mt_cluster_assumed(&ask->cluster, (enum mt_cluster_key)k)) continue;
-        MT_TRY(step_with(ask, f, k, 0.8, &x->low[k], e));
-        MT_TRY(step_with(ask, f, k, 1.2, &x->high[k], e));
-    }
-    x->known = true;
-    return MT_OK;
-}
-
-static void print_effects(const struct mt_plan_request *ask, const struct mt_plan_effects *x, double step_s)
-{
-    printf("assumed   step time if the number is 20%% lower, and 20%% higher\n");
-    for (int k = 0; k < MT_N_CLUSTER_KEYS; k++)
-        if (mt_cluster_assumed(&ask->cluster, (enum mt_cluster_key)k))
-            printf("  %-26s %12.6g %-12s %+7.2f%% %+7.2f%%  %s\n", mt_cluster_rows[k].key,
-                   ask->cluster.of[k].value, mt_cluster_rows[k].unit, 100 * (x->low[k] / step_s - 1),
-                   100 * (x->high[k] / step_s - 1), ask->cluster.of[k].source);
 }
 
 /* ---- --trace ---- */
@@ -329,8 +283,8 @@ static mt_status tell(const struct arguments *a, const struct mt_plan_report *r,
     bool show = !a->json || strcmp(a->json, "-") != 0;
     if (show) mt_plan_report_print(r, stdout);
     if (a->rows && show) mt_plan_report_rows(r, stdout);
-    if (a->assumptions && (show || a->html)) MT_TRY(find_effects(r->ask, f, &x, e));
-    if (x.known && show) print_effects(r->ask, &x, r->t->step_s);
+    if (a->assumptions && (show || a->html)) MT_TRY(mt_plan_effects_find(&x, r, e));
+    if (x.known && show) mt_plan_effects_print(&x, r, stdout);
     if (a->json) MT_TRY(mt_plan_json_write(mt_plan_report_object(r), a->json, e));
     if (a->html) MT_TRY(html(a, r, f, &x, e));
     if (a->trace) MT_TRY(trace(a, r->ask, f, show, e));

@@ -205,8 +205,8 @@ static void layer_names(FILE *f, const struct mt_filling *m, const bool *shown)
         char style[24];
         snprintf(style, sizeof style, "c%d", ink_of_class(c));
         mt_svg_rect(f, style, RIGHT + 12, y - 9, 10, 10, NULL);
-        mt_svg_text(f, "tick", RIGHT + 27, y, "%.1f", gib((double)m->held[m->fullest][c]));
-        mt_svg_text(f, "tick", RIGHT + 62, y, "%s", mt_row_class_text((enum mt_row_class)c));
+        mt_svg_text(f, "tick end", RIGHT + 62, y, "%.1f", gib((double)m->held[m->fullest][c]));
+        mt_svg_text(f, "tick", RIGHT + 67, y, "%s", mt_row_class_text((enum mt_row_class)c));
         y += 18;
     }
     mt_svg_text(f, "tick", RIGHT + 12, y + 4, "GiB when fullest");

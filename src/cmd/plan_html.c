@@ -8,7 +8,6 @@
 #include "base/print.h"
 #include "cmd/html.h"
 #include "cmd/plan_draw.h"
-#include "cmd/plan_style.h"
 
 enum { MOST_KEY = 128 };
 struct page {
@@ -100,11 +99,10 @@ static void put_head(const struct page *p)
     const struct mt_plan_report *r = p->r;
     const struct mt_shape *d = &r->f->s.rank[0].model.shape;
     static const char *const arena[] = {"device", "host"};
-    fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
-          "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<title>Plan: ",
-          p->f);
-    mt_html_text(p->f, r->ask->config);
-    fprintf(p->f, "</title>\n<style>\n%s</style>\n</head>\n<body>\n<h1>Plan of ", mt_plan_style);
+    char title[MT_CONFIG_PATH + 8];
+    snprintf(title, sizeof title, "Plan: %s", r->ask->config);
+    mt_page_begin(p->f, title);
+    fputs("<h1>Plan of ", p->f);
     put_word(p, "config");
     fputs("</h1>\n<p>", p->f);
     put_word(p, "cluster");
@@ -152,9 +150,11 @@ static mt_status put_streams(const struct page *p, mt_err *e)
     int n = mt_picture_windows(p->line, w);
     char text[96];
     snprintf(text, sizeof text, "Time line of rank %d", p->line->rank);
-    heading(p, text,
-            "What each stream does. A column of pixels shows what takes most of its time; point at a stretch "
-            "for its operations.");
+    heading(
+        p, text,
+        "What each stream does. A column of pixels shows what takes most of its time at work; as many are "
+        "blank as the stream is idle for. Point at a stretch "
+        "for its operations.");
     put_key(p);
     for (int i = 0; i < n; i++) {
         fprintf(p->f, "<h3>%s</h3>\n", w[i].text);
@@ -293,25 +293,32 @@ static void put_traffic(const struct page *p)
 static void put_cluster(const struct page *p, const struct mt_plan_effects *x)
 {
     const struct mt_cluster *c = &p->r->ask->cluster;
-    double step_s = p->r->t->step_s;
-    heading(p, "Numbers of the machine",
-            x->known ? "Assumed ones with the step time if they were 20% lower, and 20% higher."
-                     : "Each with its source; assumed ones have none. --assumptions adds what they matter.");
+    char effect[160];
+    heading(
+        p, "Numbers of the machine",
+        x->known
+            ? "Assumed ones with the step time if they were 20% lower, and 20% higher, and what else changes."
+            : "Each with its source; assumed ones have none. --assumptions adds what they matter.");
     fprintf(p->f,
             "<div class=\"wide\">\n<table>\n<tr><th>number</th><th "
             "class=\"n\">value</th><th>unit</th>%s<th>source</th></tr>\n",
-            x->known ? "<th class=\"n\">-20%</th><th class=\"n\">+20%</th>" : "");
+            x->known ? "<th class=\"n\">-20%</th><th class=\"n\">+20%</th><th>besides</th>" : "");
     for (int k = 0; k < MT_N_CLUSTER_KEYS; k++) {
         bool assumed = mt_cluster_assumed(c, (enum mt_cluster_key)k);
         fputs("<tr>", p->f);
         text_cell(p, mt_cluster_rows[k].key);
         fprintf(p->f, "<td class=\"n\">%.6g</td>", c->of[k].value);
         text_cell(p, mt_cluster_rows[k].unit);
-        if (x->known && assumed)
-            fprintf(p->f, "<td class=\"n\">%+.2f%%</td><td class=\"n\">%+.2f%%</td>",
-                    100 * (x->low[k] / step_s - 1), 100 * (x->high[k] / step_s - 1));
-        else if (x->known)
-            fputs("<td></td><td></td>", p->f);
+        for (int i = 0; i < 2 && x->known && assumed; i++) {
+            mt_plan_effect_step(x, p->r, k, i, effect, sizeof effect);
+            fprintf(p->f, "<td class=\"n\">%s</td>", effect);
+        }
+        if (x->known && assumed) {
+            mt_plan_effect_rest(x, p->r, k, effect, sizeof effect);
+            text_cell(p, effect);
+        } else if (x->known) {
+            fputs("<td></td><td></td><td></td>", p->f);
+        }
         text_cell(p, c->of[k].source);
         fputs("</tr>\n", p->f);
     }
@@ -339,7 +346,7 @@ static mt_status write_page(const struct page *p, const struct mt_plan_effects *
     put_traffic(p);
     fputs("</section>\n", p->f);
     put_cluster(p, x);
-    fputs("</body>\n</html>\n", p->f);
+    mt_page_end(p->f);
     return MT_OK;
 }
 

@@ -141,23 +141,28 @@ static void add_record(struct columns *c, int64_t i)
     add_stretch(c, i, ink, moved, t->end[i]);
 }
 
-/* What takes most of a column; -1: it is idle longer. */
-static int main_ink(const struct share *s)
+/* What a column shows: of what is done in it, what takes most; -1: nothing. Of columns that are idle in part so many are filled
+ * as there is work in them together: *owed is what those before have not shown. */
+static int main_ink(const struct share *s, double *owed)
 {
-    double idle = 1;
+    double busy = 0;
     int best = 0;
     for (int i = 0; i < 2 * MT_N_INKS; i++) {
-        idle -= s[i].time;
+        busy += s[i].time;
         if (s[i].time > s[best].time) best = i;
     }
-    return s[best].time > idle ? best : -1;
+    *owed += busy;
+    if (!(busy > 0) || *owed < 0.5) return -1;
+    *owed -= 1;
+    return best;
 }
 
 static int find_runs(const struct columns *c, struct mt_run *run)
 {
     int n = 0, before = -1;
+    double owed = 0;
     for (int i = 0; i < MT_COLUMNS; i++) {
-        int ink = main_ink(c->of[i]);
+        int ink = main_ink(c->of[i], &owed);
         if (ink >= 0) {
             const struct share *s = &c->of[i][ink];
             if (ink != before) run[n++] = (struct mt_run){.from = i, .ink = ink, .longest = s->longest};

@@ -13,7 +13,7 @@ enum { MT_INK_OF_STANDS = MT_WORK_COPY - 1, MT_N_INKS = MT_INK_OF_STANDS + MT_N_
 int mt_ink_of_work(enum mt_work_kind k);
 const char *mt_ink_text(int ink); /* of what is done */
 
-/* Columns [from, to) of a stream in which most of the time went into one thing. */
+/* Columns [from, to) of a stream in which one thing took most of the time at work. */
 struct mt_run {
     int from, to, ink;  /* ink below 2 MT_N_INKS */
     int64_t operations; /* that began there, of this ink */
@@ -27,7 +27,7 @@ struct mt_window {
 enum { MT_MOST_WINDOWS = 4 };
 /* The step, and in it a block forward, one backward, the optimizer, as far as they are there. */
 int mt_picture_windows(const struct mt_timeline *t, struct mt_window w[MT_MOST_WINDOWS]);
-/* Returns how many runs there are; columns where nothing took most of the time are in none. IO: no memory. */
+/* Returns how many runs there are; columns in none show that the stream was idle, as many as it was idle for. IO: no memory. */
 MT_MUST_USE mt_status mt_picture_stream(const struct mt_timeline *t, int stream, const struct mt_window *w,
                                         struct mt_run run[MT_COLUMNS], int *n, mt_err *e);
 

@@ -97,7 +97,7 @@ static void paragraph(const struct mt_asked *a, double target, char *out, size_t
     if (!a->found)
         snprintf(out, size, "Not found%s: even with %s: %s.", goal, value, yes);
     else
-        snprintf(out, size, "%s %s%s: %s. %s %s%s%s. %d sizes were searched.",
+        snprintf(out, size, "%s %s%s: %s. %s %s%s%s. %d searches were made.",
                  a->question == MT_LONGEST_SEQUENCE ? "At most" : "At least", value, goal, yes,
                  a->beyond ? "Not" : "No harder size", a->beyond ? beyond : "is legal", a->beyond ? ": " : "",
                  no, a->tried);

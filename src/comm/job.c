@@ -1,8 +1,11 @@
 #include "comm/job.h"
 
+#include "comm/who.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 mt_status mt_job_open(struct mt_job *j, const struct mt_launch *l, mt_err *e)
 {
@@ -35,7 +38,11 @@ mt_status mt_job_agree(const struct mt_job *j, mt_status st, mt_err *e)
     mt_err found = *e;
     mt_job_broadcast(j, &found, sizeof found, first);
     *e = found;
-    mt_err_while(e, "rank %d", first);
+    struct mt_who who = mt_job_who(j, st != MT_OK);
+    if (who.n > 1 && who.n < j->n)
+        mt_err_while(e, "ranks %s; rank %d", mt_who_text(&who), first);
+    else
+        mt_err_while(e, "rank %d", first);
     return e->code;
 }
 
@@ -78,9 +85,22 @@ mt_status mt_job_fatal(const struct mt_job *j, mt_status st, const mt_err *e)
     j->ops->stop(j->impl, (int)st);
 }
 
-void mt_job_deadline(const struct mt_job *j, double seconds)
+void mt_job_stop(const struct mt_job *j, int code)
 {
-    if (j->ops) j->ops->deadline(j->impl, seconds);
+    if (j->ops) j->ops->stop(j->impl, code);
+    _exit(code);
+}
+struct mt_job_call mt_job_call(const struct mt_job *j)
+{
+    return j->ops ? j->ops->call(j->impl) : (struct mt_job_call){.peer = -1};
+}
+bool mt_job_note(const struct mt_job *j, int to, const void *data, int64_t bytes)
+{
+    return j->ops && j->ops->note(j->impl, to, data, bytes);
+}
+int mt_job_noted(const struct mt_job *j, void *data, int64_t bytes)
+{
+    return j->ops ? j->ops->noted(j->impl, data, bytes) : -1;
 }
 void mt_job_broadcast(const struct mt_job *j, void *data, int64_t bytes, int from)
 {

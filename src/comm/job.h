@@ -34,7 +34,7 @@ MT_MUST_USE mt_status mt_job_open(struct mt_job *j, const struct mt_launch *l, m
 void mt_job_close(struct mt_job *j, mt_status st, mt_err *e);
 
 /* How a phase went: MT_OK if it did for all; else all get the status and message of the first process where
- * it failed. */
+ * it failed, which names all of them where it did not fail for all. */
 MT_MUST_USE mt_status mt_job_agree(const struct mt_job *j, mt_status st, mt_err *e);
 /* RANKS on all processes unless they have the same text; the message shows the first line that differs,
  * called `what`. */
@@ -43,15 +43,28 @@ MT_MUST_USE mt_status mt_job_same(const struct mt_job *j, const char *what, cons
  * Returns st where this process is the whole job, or st is MT_OK. */
 mt_status mt_job_fatal(const struct mt_job *j, mt_status st, const mt_err *e);
 
-/* From now on a wait for other processes that takes longer ends the job as hung; 0: none does. */
-void mt_job_deadline(const struct mt_job *j, double seconds);
-
 void mt_job_broadcast(const struct mt_job *j, void *data, int64_t bytes, int from);
 void mt_job_sum(const struct mt_job *j, int64_t *x, int64_t n);  /* over the processes, to all */
 void mt_job_most(const struct mt_job *j, int64_t *x, int64_t n); /* the largest of each, to all */
 bool mt_job_any(const struct mt_job *j, bool here);              /* on some process? */
 void mt_job_send(const struct mt_job *j, int to, const void *data, int64_t bytes);
 void mt_job_receive(const struct mt_job *j, int from, void *data, int64_t bytes);
+
+/* ---- for a thread of its own, at any time ---- */
+/* Where this process stands among these calls. A job of one process has made none. */
+struct mt_job_call {
+    int64_t n;        /* collective calls entered */
+    const char *what; /* under way: "a broadcast"; NULL: none */
+    int peer;         /* with this process alone; -1: with all */
+};
+struct mt_job_call mt_job_call(const struct mt_job *j);
+/* A note to another process, which may be stopped or gone: nothing waits for it. false: not sent, the library is held by a
+ * call that does not return. */
+bool mt_job_note(const struct mt_job *j, int to, const void *data, int64_t bytes);
+/* Takes a note of so many bytes that has come: its sender, -1 if there is none. */
+int mt_job_noted(const struct mt_job *j, void *data, int64_t bytes);
+/* Ends the whole job at once, whatever its processes are doing. */
+void mt_job_stop(const struct mt_job *j, int code) __attribute__((noreturn));
 
 /* What carries a job of several processes. Each waits until it is done, and sleeps in between. */
 struct mt_job_ops {
@@ -61,7 +74,9 @@ struct mt_job_ops {
     void (*send)(void *impl, int to, const void *data, int64_t bytes);
     void (*receive)(void *impl, int from, void *data, int64_t bytes);
     void (*stop)(void *impl, int code) __attribute__((noreturn)); /* the job, at once */
-    void (*deadline)(void *impl, double seconds);
+    struct mt_job_call (*call)(void *impl);
+    bool (*note)(void *impl, int to, const void *data, int64_t bytes);
+    int (*noted)(void *impl, void *data, int64_t bytes);
     /* For the collectives of n ranks, ascending, of which this process is one. All processes call it, each
      * for its own group, with a group of one too, which gets none. IO: no memory. */
     mt_status (*wire)(void *impl, const int *ranks, int n, struct mt_wire **wire, mt_err *e);

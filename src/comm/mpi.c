@@ -19,13 +19,6 @@ void mt_mpi_must(const struct mt_mpi *m, int rc, const char *what)
     exit(MT_RANKS);
 }
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static void __attribute__((noreturn)) stop(void *impl, int code)
 {
     (void)impl;
@@ -33,24 +26,34 @@ static void __attribute__((noreturn)) stop(void *impl, int code)
     exit(code);
 }
 
-/* Waits without keeping a core from processes that have work; not past the deadline. */
+/* Waits without keeping a core from processes that have work. How long that may take is the caller's watchdog's business. */
 static void wait_for(struct mt_mpi *m, MPI_Request *r, const char *what)
 {
     enum { EAGER = 50, SLEEP_NS = 50000 };
     int over = 0;
-    double begun = now();
     for (int i = 0; !over; i++) {
+        pthread_mutex_lock(&m->lock);
         mt_mpi_must(m, MPI_Test(r, &over, MPI_STATUS_IGNORE), what);
+        pthread_mutex_unlock(&m->lock);
         if (!over && i >= EAGER) nanosleep(&(struct timespec){0, SLEEP_NS}, NULL);
-        if (over || !(m->deadline_s > 0) || now() - begun <= m->deadline_s) continue;
-        fprintf(
-            stderr,
-            "moetitan: rank %d: %s between the processes is not over after %g s: a rank is lost or stuck; "
-            "run.hang_timeout allows more\n",
-            m->me, what, m->deadline_s);
-        fflush(stderr);
-        stop(m, MT_HANG);
     }
+}
+
+/* Begins a call, for those who ask where this process stands, and takes MPI; posted gives it back and waits. */
+static void begin(struct mt_mpi *m, const char *what, int peer)
+{
+    if (peer < 0) m->calls++;
+    m->peer = peer;
+    m->what = what;
+    pthread_mutex_lock(&m->lock);
+}
+static void posted(struct mt_mpi *m, int rc, MPI_Request *r)
+{
+    const char *what = m->what;
+    mt_mpi_must(m, rc, what);
+    pthread_mutex_unlock(&m->lock);
+    wait_for(m, r, what);
+    m->what = NULL;
 }
 
 /* Bytes of the message at `at`: MPI counts with int. */
@@ -64,17 +67,16 @@ static void broadcast(void *impl, void *data, int64_t bytes, int from)
     struct mt_mpi *m = impl;
     for (int64_t at = 0; at < bytes; at += MT_MPI_MOST) {
         MPI_Request r;
-        mt_mpi_must(m, MPI_Ibcast((char *)data + at, chunk(bytes, at), MPI_BYTE, from, m->world, &r),
-                    "a broadcast");
-        wait_for(m, &r, "a broadcast");
+        begin(m, "a broadcast", -1);
+        posted(m, MPI_Ibcast((char *)data + at, chunk(bytes, at), MPI_BYTE, from, m->world, &r), &r);
     }
 }
 static void reduce(struct mt_mpi *m, int64_t *x, int64_t n, MPI_Op op)
 {
     MPI_Request r;
     MT_ASSERT(n <= MT_MPI_MOST);
-    mt_mpi_must(m, MPI_Iallreduce(MPI_IN_PLACE, x, (int)n, MPI_INT64_T, op, m->world, &r), "a reduction");
-    wait_for(m, &r, "a reduction");
+    begin(m, "a reduction", -1);
+    posted(m, MPI_Iallreduce(MPI_IN_PLACE, x, (int)n, MPI_INT64_T, op, m->world, &r), &r);
 }
 static void sum(void *impl, int64_t *x, int64_t n)
 {
@@ -90,9 +92,8 @@ static void send(void *impl, int to, const void *data, int64_t bytes)
     struct mt_mpi *m = impl;
     for (int64_t at = 0; at < bytes; at += MT_MPI_MOST) {
         MPI_Request r;
-        mt_mpi_must(m, MPI_Isend((const char *)data + at, chunk(bytes, at), MPI_BYTE, to, 0, m->world, &r),
-                    "sending");
-        wait_for(m, &r, "sending");
+        begin(m, "sending", to);
+        posted(m, MPI_Isend((const char *)data + at, chunk(bytes, at), MPI_BYTE, to, 0, m->world, &r), &r);
     }
 }
 static void receive(void *impl, int from, void *data, int64_t bytes)
@@ -100,23 +101,24 @@ static void receive(void *impl, int from, void *data, int64_t bytes)
     struct mt_mpi *m = impl;
     for (int64_t at = 0; at < bytes; at += MT_MPI_MOST) {
         MPI_Request r;
-        mt_mpi_must(m, MPI_Irecv((char *)data + at, chunk(bytes, at), MPI_BYTE, from, 0, m->world, &r),
-                    "receiving");
-        wait_for(m, &r, "receiving");
+        begin(m, "receiving", from);
+        posted(m, MPI_Irecv((char *)data + at, chunk(bytes, at), MPI_BYTE, from, 0, m->world, &r), &r);
     }
 }
 
-static void deadline(void *impl, double seconds)
+static struct mt_job_call call(void *impl)
 {
     struct mt_mpi *m = impl;
-    m->deadline_s = seconds;
+    return (struct mt_job_call){.n = m->calls, .what = m->what, .peer = m->peer};
 }
 
 static void leave(void *impl)
 {
     struct mt_mpi *m = impl;
+    MPI_Comm_free(&m->notes);
     MPI_Comm_free(&m->world);
     MPI_Finalize();
+    mt_mpi_notes_free(m);
     pthread_mutex_destroy(&m->lock);
     free(m);
 }
@@ -127,7 +129,9 @@ static const struct mt_job_ops ops = {.broadcast = broadcast,
                                       .send = send,
                                       .receive = receive,
                                       .stop = stop,
-                                      .deadline = deadline,
+                                      .call = call,
+                                      .note = mt_mpi_note,
+                                      .noted = mt_mpi_noted,
                                       .wire = mt_mpi_wire,
                                       .leave = leave};
 
@@ -161,6 +165,8 @@ mt_status mt_job_mpi(struct mt_job *j, const struct mt_launch *l, mt_err *e)
                 l->by, l->size, n);
     }
     MPI_Comm_dup(MPI_COMM_WORLD, &m->world);
+    MPI_Comm_dup(MPI_COMM_WORLD, &m->notes);
+    MPI_Comm_set_errhandler(m->notes, MPI_ERRORS_RETURN);
     MPI_Comm_set_errhandler(m->world, MPI_ERRORS_RETURN);
     MPI_Comm_rank(m->world, &m->me);
     pthread_mutex_init(&m->lock, NULL);

@@ -78,7 +78,9 @@ static void close_wire(struct mt_wire *base)
 {
     struct mpi_wire *w = (struct mpi_wire *)base;
     for (int s = 0; s < MT_N_STREAMS; s++) free(w->stream[s].request);
+    pthread_mutex_lock(&w->mpi->lock);
     MPI_Comm_free(&w->comm);
+    pthread_mutex_unlock(&w->mpi->lock);
     free(w);
 }
 
@@ -105,8 +107,13 @@ mt_status mt_mpi_wire(void *impl, const int *ranks, int n, struct mt_wire **wire
     MPI_Comm comm;
     int size = 0;
     *wire = NULL;
-    mt_mpi_must(m, MPI_Comm_split(m->world, n > 1 ? ranks[0] : MPI_UNDEFINED, m->me, &comm),
-                "making a group");
+    m->calls++;
+    m->peer = -1;
+    m->what = "making a group";
+    pthread_mutex_lock(&m->lock);
+    mt_mpi_must(m, MPI_Comm_split(m->world, n > 1 ? ranks[0] : MPI_UNDEFINED, m->me, &comm), m->what);
+    pthread_mutex_unlock(&m->lock);
+    m->what = NULL;
     if (n == 1) return MT_OK;
     MPI_Comm_size(comm, &size);
     MT_ASSERT(size == n);

@@ -45,6 +45,15 @@
     C(MT_RESUME_AUTO, "auto") C(MT_RESUME_NEVER, "never") C(MT_RESUME_REQUIRED, "required")
 #define MT_CHOICES_recompute(C) \
     C(MT_RECOMPUTE_FULL, "full") C(MT_RECOMPUTE_SELECTIVE, "selective") C(MT_RECOMPUTE_NONE, "none")
+#define MT_CHOICES_on_nonfinite(C)    \
+    C(MT_ON_NONFINITE_ABORT, "abort") \
+    C(MT_ON_NONFINITE_SKIP, "skip")   \
+    C(MT_ON_NONFINITE_ROLLBACK, "rollback")
+#define MT_CHOICES_on_spike(C)    \
+    C(MT_ON_SPIKE_OFF, "off")     \
+    C(MT_ON_SPIKE_ABORT, "abort") \
+    C(MT_ON_SPIKE_SKIP, "skip")   \
+    C(MT_ON_SPIKE_ROLLBACK, "rollback")
 /* Results of a layer that may be kept for backward: model/model.h says what each is. */
 #define MT_CHOICES_keep(C)            \
     C(MT_KEEP_ATTN_NORM, "attn_norm") \
@@ -68,6 +77,17 @@
     C(MT_PLACEMENT_FLAT, "flat")   \
     C(MT_PLACEMENT_BLOCK, "block") \
     C(MT_PLACEMENT_OWNED, "owned")
+/* Of a sweep: config/sweep.def. */
+#define MT_CHOICES_metric(C)                  \
+    C(MT_METRIC_TOKENS_PER_S, "tokens_per_s") \
+    C(MT_METRIC_MFU, "mfu")                   \
+    C(MT_METRIC_STEP_S, "step_s")             \
+    C(MT_METRIC_LOSS, "loss")                 \
+    C(MT_METRIC_VAL_LOSS, "val_loss")         \
+    C(MT_METRIC_DEVICE_BYTES, "device_bytes") \
+    C(MT_METRIC_HOST_BYTES, "host_bytes")
+#define MT_CHOICES_seeds(C) C(MT_SEEDS_SAME, "same") C(MT_SEEDS_DIFFERENT, "different")
+#define MT_CHOICES_dominated(C) C(MT_DOMINATED_SKIP, "skip") C(MT_DOMINATED_RUN, "run")
 /* Of base/dtype.h's element types, those one may train in: mt_dtype is the option's type. */
 #define MT_CHOICES_dtype(C) C(MT_F32, "f32") C(MT_BF16, "bf16")
 
@@ -88,7 +108,10 @@
     S(gather)             \
     S(recompute)          \
     S(keep)               \
-    S(place) S(huge_pages) S(placement) S(hierarchy) S(reshard) S(host_weights)
+    S(place)              \
+    S(on_nonfinite)       \
+    S(on_spike)           \
+    S(huge_pages) S(placement) S(hierarchy) S(reshard) S(host_weights) S(metric) S(seeds) S(dominated)
 
 #define MT_CHOICE_ENUMERATOR(name, text) name,
 #define MT_CHOICE_ENUM(set) \

@@ -83,7 +83,10 @@ void mt_config_defaults(mt_config *c);
  * is in `c` after a failure is no configuration. */
 MT_MUST_USE mt_status mt_config_load(mt_config *c, const char *path, int n_overrides, char *const *overrides,
                                      mt_err *e);
-/* The same for one text of `size` bytes in memory; `name` stands for it in messages. It may not extend files.
+/* The same up to the rules: every value by itself is good, which combinations may lack. */
+MT_MUST_USE mt_status mt_config_read(mt_config *c, const char *path, int n_overrides, char *const *overrides,
+                                     mt_err *e);
+/* The first for one text of `size` bytes in memory; `name` stands for it in messages. It may not extend files.
  * */
 MT_MUST_USE mt_status mt_config_parse(mt_config *c, const char *name, const char *text, size_t size,
                                       mt_err *e);

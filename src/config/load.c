@@ -234,13 +234,19 @@ static mt_status override(mt_config *c, const char *text, mt_err *e)
     return MT_OK;
 }
 
-mt_status mt_config_load(mt_config *c, const char *path, int n_overrides, char *const *overrides, mt_err *e)
+mt_status mt_config_read(mt_config *c, const char *path, int n_overrides, char *const *overrides, mt_err *e)
 {
     loader l = {.c = c, .e = e};
     mt_config_defaults(c);
     if (path) MT_TRY(load_file(&l, path));
     for (int i = 0; i < n_overrides; i++) MT_TRY(override(c, overrides[i], e));
     mt_config_resolve(c);
+    return MT_OK;
+}
+
+mt_status mt_config_load(mt_config *c, const char *path, int n_overrides, char *const *overrides, mt_err *e)
+{
+    MT_TRY(mt_config_read(c, path, n_overrides, overrides, e));
     return mt_config_check(c, e);
 }
 

@@ -55,6 +55,11 @@ const mt_option mt_shard_group_fields[MT_SHARD_GROUP_COUNT] = {
 #include "config/group.def"
 };
 
+const mt_option mt_sweep_fields[MT_SWEEP_COUNT] = {
+#define MT_SWEEP(key, field, type, def, limit, doc) \
+    ROW(mt_sweep_options, key, field, type, def, limit, SAME, FREE, doc)
+#include "config/sweep.def"
+};
 const mt_option mt_data_part_fields[MT_DATA_PART_COUNT] = {
 #define MT_DATA_PART(key, field, type, def, limit, resume, doc) \
     ROW(mt_data_part, key, field, type, def, limit, SAME, resume, doc)

@@ -86,8 +86,16 @@ void mt_work_of(struct mt_work *w, const struct mt_call *c, bool on_host)
     enum mt_work_kind k = mt_work_kind_of((enum mt_op)c->op);
     if (k == MT_WORK_GEMM || k == MT_WORK_GROUPED) product(w, c);
     if (k == MT_WORK_ATTENTION) {
+        w->batch = mt_dim(c, 'H');
         w->m = mt_dim(c, 'N');
         w->n = c->scalar[1].i; /* pairs: FLOPs are in proportion to them */
+        w->k = (mt_dim(c, 'A') + mt_dim(c, 'B')) / 2;
+    }
+    if (k == MT_WORK_NEWTON_SCHULZ) {
+        int64_t R = mt_dim(c, 'R'), C = mt_dim(c, 'C');
+        w->batch = mt_dim(c, 'B');
+        w->m = R < C ? R : C;
+        w->n = R < C ? C : R;
     }
     /* The router and the loss are f32 whatever the weights' type. */
     if (c->op == MT_OP_router_logits || c->op == MT_OP_router_bwdx || c->op == MT_OP_router_bwdw)
@@ -102,22 +110,32 @@ static double peak(const struct mt_work *w, const struct mt_cluster *c)
 
 /* Tiles of the result are computed whole, `units` at a time; a last wave that is not full costs its share, as kernels that
  * keep their place between tiles have it, but a first one that is not full costs a whole one. */
-static double product_seconds(const struct mt_work *w, const struct mt_cluster *c, double efficiency)
+static double product_seconds(const struct mt_work *w, const struct mt_cluster *c, double efficiency,
+                              double half)
 {
     double rows = MT_OF(c, gemm_tile_rows), cols = MT_OF(c, gemm_tile_cols), units = MT_OF(c, gemm_units);
     double tiles = (double)w->batch * ceil((double)w->m / rows) * ceil((double)w->n / cols);
-    double computed = most(tiles, units) * rows * cols * ((double)w->k + MT_OF(c, gemm_depth_half));
+    double computed = most(tiles, units) * rows * cols * ((double)w->k + half);
     return w->flops > 0 ? 2 * computed / (peak(w, c) * efficiency) : 0;
 }
 
-static double attention_seconds(const struct mt_work *w, const struct mt_cluster *c, double pairs)
+/* A pair costs by the width of a head, and `half` elements of width besides. */
+static double attention_seconds(const struct mt_work *w, const struct mt_cluster *c, double pairs,
+                                double half)
 {
     double efficiency = w->op == MT_OP_attention_fwd ? MT_OF(c, attention_forward)
                                                      : MT_OF(c, attention_backward);
     double seen = pairs < 0 ? (double)w->n : pairs;
     double per_pair = w->n > 0 ? w->flops / (double)w->n : 0;
-    double computed = seen + (double)w->m * MT_OF(c, attention_tile) / 2;
-    return per_pair * computed / (peak(w, c) * efficiency);
+    double computed = seen + (double)w->m * MT_OF(c, attention_tile) / 2, head = MT_OF(c, attention_head);
+    double narrow = w->k > 0 ? (1 + half / (double)w->k) / (1 + half / head) : 1;
+    return per_pair * computed * narrow / (peak(w, c) * efficiency);
+}
+
+static double newton_schulz_seconds(const struct mt_work *w, const struct mt_cluster *c, double half)
+{
+    double computed = w->m > 0 ? w->flops * (1 + half / (double)w->m) : 0;
+    return computed / (peak(w, c) * MT_OF(c, newton_schulz_efficiency));
 }
 
 void mt_work_name(const struct mt_work *w, char *out, size_t size)
@@ -146,9 +164,21 @@ mt_status mt_work_check(const struct mt_cluster *c, mt_err *e)
     return MT_OK;
 }
 
-static double class_seconds(const struct mt_work *w, const struct mt_cluster *c, double pairs)
+bool mt_work_has_half(enum mt_work_kind k)
+{
+    return k == MT_WORK_GEMM || k == MT_WORK_GROUPED || k == MT_WORK_ATTENTION || k == MT_WORK_NEWTON_SCHULZ;
+}
+static double class_half(enum mt_work_kind k, const struct mt_cluster *c)
+{
+    return k == MT_WORK_ATTENTION       ? MT_OF(c, attention_pair)
+           : k == MT_WORK_NEWTON_SCHULZ ? MT_OF(c, newton_schulz_half)
+                                        : MT_OF(c, gemm_depth_half);
+}
+
+double mt_work_class_seconds(const struct mt_work *w, const struct mt_cluster *c, double pairs, double half)
 {
     enum mt_work_kind k = mt_work_kind_of((enum mt_op)w->op);
+    if (half < 0) half = class_half(k, c);
     double share = k == MT_WORK_ROWS ? MT_OF(c, memory_rows) : MT_OF(c, memory_stream), t = 0;
     if (k == MT_WORK_NONE) return 0;
     if (k == MT_WORK_COPY)
@@ -157,10 +187,10 @@ static double class_seconds(const struct mt_work *w, const struct mt_cluster *c,
     if (w->on_host)
         return most(w->flops / MT_OF(c, host_f32),
                     w->bytes / (MT_OF(c, host_memory) * MT_OF(c, memory_stream)));
-    if (k == MT_WORK_GEMM) t = product_seconds(w, c, MT_OF(c, gemm_efficiency));
-    if (k == MT_WORK_GROUPED) t = product_seconds(w, c, MT_OF(c, grouped_efficiency));
-    if (k == MT_WORK_ATTENTION) t = attention_seconds(w, c, pairs);
-    if (k == MT_WORK_NEWTON_SCHULZ) t = w->flops / (peak(w, c) * MT_OF(c, newton_schulz_efficiency));
+    if (k == MT_WORK_GEMM) t = product_seconds(w, c, MT_OF(c, gemm_efficiency), half);
+    if (k == MT_WORK_GROUPED) t = product_seconds(w, c, MT_OF(c, grouped_efficiency), half);
+    if (k == MT_WORK_ATTENTION) t = attention_seconds(w, c, pairs, half);
+    if (k == MT_WORK_NEWTON_SCHULZ) t = newton_schulz_seconds(w, c, half);
     if (k == MT_WORK_STREAM || k == MT_WORK_ROWS) t = w->flops / MT_OF(c, peak_f32);
     return most(t, w->bytes / (MT_OF(c, memory_bandwidth) * share));
 }
@@ -168,14 +198,15 @@ static double class_seconds(const struct mt_work *w, const struct mt_cluster *c,
 double mt_work_seconds(const struct mt_work *w, const struct mt_cluster *c, double pairs)
 {
     enum mt_work_kind k = mt_work_kind_of((enum mt_op)w->op);
-    double t = class_seconds(w, c, pairs);
+    const struct mt_cluster_op *op = NULL;
     char name[64];
     if (k == MT_WORK_NONE) return 0;
     if (c->n_ops && !w->on_host) {
         mt_work_name(w, name, sizeof name);
-        const struct mt_cluster_op *op = mt_cluster_op(c, name);
-        if (op) t = mt_cluster_op_seconds(op, t);
+        op = mt_cluster_op(c, name);
     }
+    double t = mt_work_class_seconds(w, c, pairs, op && op->has_half ? op->half : -1);
+    if (op) t = mt_cluster_op_seconds(op, t);
     return k == MT_WORK_COPY || w->on_host ? t : t + MT_OF(c, launch_kernel);
 }
 

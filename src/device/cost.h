@@ -8,7 +8,9 @@
 
 /* What a kernel or a copy is asked to do: all that its time depends on. Compared as bytes: always zeroed first. */
 struct mt_work {
-    int64_t batch, m, n, k; /* products: batch of [m, k] x [k, n]; attention: m tokens */
+    /* Products: batch of [m, k] x [k, n]. Attention: batch heads k wide, m tokens, n pairs. Newton-Schulz: batch matrices
+     * [m, n], m the shorter side. */
+    int64_t batch, m, n, k;
     double flops, bytes;
     uint16_t op;
     uint8_t dtype, on_host, zero[4]; /* on_host: done by the host's cores in its memory */
@@ -37,6 +39,11 @@ void mt_work_name(const struct mt_work *w, char *out, size_t size);
 /* Seconds on an idle device, the gap to the next operation included. pairs: token pairs of one head that attention sees, -1:
  * those of the call. */
 double mt_work_seconds(const struct mt_work *w, const struct mt_cluster *c, double pairs);
+/* What the numbers of its class alone say, without that gap. half: instead of the class's gemm.depth_half, attention.pair or
+ * newton_schulz.half; -1: the class's. */
+double mt_work_class_seconds(const struct mt_work *w, const struct mt_cluster *c, double pairs, double half);
+/* Is there such a number in its class? */
+bool mt_work_has_half(enum mt_work_kind k);
 
 /* ---- collectives ---- */
 enum mt_algorithm { MT_ALG_DIRECT, MT_ALG_RING, MT_ALG_TREE, MT_ALG_HIERARCHICAL, MT_N_ALGORITHMS };

@@ -48,6 +48,13 @@ void *mt_address(const struct mt_ctx *c, mt_view v)
     return c->arena[r->arena] + r->off + v.off;
 }
 
+mt_status mt_copy_now(const struct mt_ctx *c, void *to, const void *from, int64_t bytes, mt_err *e)
+{
+    if (c && c->dev->copy) return c->dev->copy(c, to, from, bytes, e);
+    if (bytes) memcpy(to, from, (size_t)bytes);
+    return MT_OK;
+}
+
 /* A call that does not fit is a bug of the schedule: no rank can go on, so the program ends here. */
 static void __attribute__((noreturn, cold)) call_refused(const struct mt_stream *s, const char *why)
 {

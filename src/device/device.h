@@ -46,6 +46,9 @@ struct mt_device_ops {
     void (*wait)(struct mt_stream *s, mt_event ev);
     /* Copies src to dst (host memory of the caller, src.bytes) when everything enqueued on s is done; returns then. */
     void (*host_read)(struct mt_stream *s, enum mt_read_kind kind, int64_t index, mt_view src, void *dst);
+    /* Copies bytes between the host's own memory and an arena, in either direction, while nothing runs. NULL: the host's loads
+     * and stores reach all arenas. */
+    mt_status (*copy)(const struct mt_ctx *ctx, void *to, const void *from, int64_t bytes, mt_err *e);
 };
 
 enum { MT_MAX_GROUPS = 12 };
@@ -117,8 +120,11 @@ void mt_stream_wait(struct mt_stream *s, mt_event ev);
 void mt_stream_throttle(struct mt_stream *s, mt_event ev);
 /* index distinguishes reads of one kind within a step, in the order of the program. */
 void mt_host_read(struct mt_stream *s, enum mt_read_kind kind, int64_t index, mt_view src, void *dst);
-/* Address of a view, for set-up and tests; not while operations run. */
+/* Address of a view, for set-up and tests; not while operations run. One in the device arena is the device's: mt_copy_now. */
 void *mt_address(const struct mt_ctx *c, mt_view v);
+/* Copies bytes between the host's own memory and an arena while nothing runs; c NULL: one that the host reaches. DEVICE. */
+MT_MUST_USE mt_status mt_copy_now(const struct mt_ctx *c, void *to, const void *from, int64_t bytes,
+                                  mt_err *e);
 
 /* A buffer that one stream fills and another uses: its two waits stay together. The filler calls mt_lease_fill before
  * writing (waits until the last use is over) and mt_lease_filled after; the user mt_lease_use and mt_lease_done. */

@@ -25,7 +25,7 @@ static inline int64_t mt_fp8_up(int64_t x, int64_t m)
 static inline int64_t mt_fp8_band_rows(const struct mt_fp8_form *f, int64_t band)
 {
     int64_t left = f->rows - band * MT_FP8_TILE;
-    return left < MT_FP8_TILE ? left : MT_FP8_TILE;
+    return left < MT_FP8_TILE ? left : (int64_t)MT_FP8_TILE;
 }
 static inline int64_t mt_fp8_band_bytes(const struct mt_fp8_form *f, int64_t band)
 {
@@ -34,10 +34,11 @@ static inline int64_t mt_fp8_band_bytes(const struct mt_fp8_form *f, int64_t ban
 /* rows, k: with the padding of the packed form. */
 static inline struct mt_fp8_form mt_fp8_form_of(int64_t rows, int64_t k)
 {
-    struct mt_fp8_form f = {.rows = rows,
-                            .k = k,
-                            .tiles = (k + MT_FP8_TILE - 1) / MT_FP8_TILE,
-                            .bands = (rows + MT_FP8_TILE - 1) / MT_FP8_TILE};
+    struct mt_fp8_form f;
+    f.rows = rows;
+    f.k = k;
+    f.tiles = (k + MT_FP8_TILE - 1) / MT_FP8_TILE;
+    f.bands = (rows + MT_FP8_TILE - 1) / MT_FP8_TILE;
     f.scale_bytes = mt_fp8_up(4 * f.tiles, MT_FP8_ALIGN);
     f.band_bytes = f.scale_bytes + mt_fp8_up(MT_FP8_TILE * k, MT_FP8_ALIGN);
     f.bytes = f.bands ? (f.bands - 1) * f.band_bytes + mt_fp8_band_bytes(&f, f.bands - 1) : 0;

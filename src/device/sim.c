@@ -22,4 +22,4 @@ static void sim_host_read(struct mt_stream *s, enum mt_read_kind kind, int64_t i
     else
         memset(dst, 0, (size_t)src.bytes);
 }
-const struct mt_device_ops mt_device_sim = {"sim", sim_enqueue, sim_wait, sim_host_read};
+const struct mt_device_ops mt_device_sim = {"sim", sim_enqueue, sim_wait, sim_host_read, NULL};

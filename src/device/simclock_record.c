@@ -287,7 +287,7 @@ static void clock_host_read(struct mt_stream *s, enum mt_read_kind kind, int64_t
     if (c->answer) c->answer(c->answer_arg, kind, index, src, dst);
 }
 
-const struct mt_device_ops mt_device_simclock = {"clock", clock_enqueue, clock_wait, clock_host_read};
+const struct mt_device_ops mt_device_simclock = {"clock", clock_enqueue, clock_wait, clock_host_read, NULL};
 
 void mt_simclock_end(struct mt_simclock *k, struct mt_ctx *ctx)
 {

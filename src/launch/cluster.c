@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "config/tree.h"
 #include "config/word.h"
@@ -12,6 +13,18 @@ const struct mt_cluster_row mt_cluster_rows[MT_N_CLUSTER_KEYS] = {
 #define MT_CLUSTER(key, field, low, high, unit, doc) {key, unit, doc, low, high},
 #include "launch/cluster.def"
 };
+
+char *mt_cluster_path(const char *name, const char *config, char *out, size_t size)
+{
+    const char *slash = strrchr(config, '/'), *dot = strrchr(name, '.');
+    if (strchr(name, '/') || (dot && !strcmp(dot, ".yaml"))) {
+        snprintf(out, size, "%s", name);
+    } else {
+        snprintf(out, size, "%.*sclusters/%s.yaml", slash ? (int)(slash - config) + 1 : 0, config, name);
+        if (access(out, R_OK) != 0) snprintf(out, size, "configs/clusters/%s.yaml", name);
+    }
+    return out;
+}
 
 struct reader {
     struct mt_cluster *c;
@@ -122,7 +135,8 @@ static mt_status read_op_number(struct reader *r, const mt_node *x, struct mt_cl
     } numbers[] = {{"times", &op->times, 1e6},
                    {"plus", &op->plus, 1},
                    {"above", &op->above, 1e6},
-                   {"then", &op->then, 1e6}};
+                   {"then", &op->then, 1e6},
+                   {"half", &op->half, 65536}};
     mt_word_clean(text, sizeof text, x->key);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         if (strcmp(x->key, numbers[i].key) != 0) continue;
@@ -130,9 +144,10 @@ static mt_status read_op_number(struct reader *r, const mt_node *x, struct mt_cl
         if (x->kind != MT_NODE_SCALAR || end == x->text || *end || !(v >= 0 && v <= numbers[i].most))
             REFUSE(r, x, "%s of an operation must be a number in [0, %g]", text, numbers[i].most);
         *numbers[i].to = v;
+        op->has_half |= numbers[i].to == &op->half;
         return MT_OK;
     }
-    REFUSE_KEY(r, x, "an operation has times, plus, above and then, and no '%s'", text);
+    REFUSE_KEY(r, x, "an operation has times, plus, above, then and half, and no '%s'", text);
 }
 
 /* {times: 1.7, plus: 2e-6, above: 1e-4, then: 2.5} */
@@ -266,6 +281,7 @@ void mt_cluster_write(const struct mt_cluster *c, FILE *f)
     for (int i = 0; i < c->n_ops; i++) {
         const struct mt_cluster_op *op = &c->op[i];
         fprintf(f, "  %s: {times: %.4g, plus: %.4g", op->name, op->times, op->plus);
+        if (op->has_half) fprintf(f, ", half: %.4g", op->half);
         if (op->above > 0) fprintf(f, ", above: %.4g, then: %.4g", op->above, op->then);
         fprintf(f, "}\n");
     }

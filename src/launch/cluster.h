@@ -30,14 +30,18 @@ extern const struct mt_cluster_row mt_cluster_rows[MT_N_CLUSTER_KEYS];
  *   ops:
  *     source: "measured here"
  *     rmsnorm_fwd.bf16: {times: 1.7, plus: 2e-6, above: 1e-4, then: 2.5}
+ *     attention_fwd.bf16: {half: 96, times: 1.2, plus: 0}
  *
  * times: as long as their class's numbers say; plus: seconds a call; then: instead of times, for what their class's numbers say
- * beyond `above` seconds, as caches overflow. Names are device/op.def's, which this layer does not know:
+ * beyond `above` seconds, as caches overflow; half: instead of gemm.depth_half, attention.pair or newton_schulz.half in what
+ * their class says. Names are device/op.def's, which this layer does not know:
  * device/cost.h checks them. */
 enum { MT_CLUSTER_TEXT = 192, MT_CLUSTER_OPS = 256 };
 struct mt_cluster_op {
     char name[40];                   /* "rmsnorm_fwd.bf16" */
     double times, plus, above, then; /* above 0: times holds everywhere */
+    double half;                     /* counts if has_half */
+    bool has_half;
 };
 struct mt_cluster {
     char name[64];
@@ -56,6 +60,9 @@ struct mt_cluster {
 /* Reads a file, or a text that goes by `name`. CONFIG, with file:line:col: unknown or missing keys, values out of range or
  * without a source. */
 MT_MUST_USE mt_status mt_cluster_load(struct mt_cluster *c, const char *path, mt_err *e);
+/* The path of a cluster: `name` if that is a file (it has a slash, or ends in .yaml), else clusters/NAME.yaml beside the
+ * configuration, or in configs/. Returns out. */
+char *mt_cluster_path(const char *name, const char *config, char *out, size_t size);
 MT_MUST_USE mt_status mt_cluster_parse(struct mt_cluster *c, const char *name, const char *text, size_t size,
                                        mt_err *e);
 /* "net.bandwidth=20e9"; CONFIG as above. The source becomes "command line". */

@@ -37,3 +37,38 @@ mt_status mt_launch_find(struct mt_launch *l, char *(*get)(const char *name), mt
         tasks);
     return MT_OK;
 }
+
+/* mpirun's before srun's, which are the same for all that an mpirun in a batch job starts. */
+int mt_launch_local(char *(*get)(const char *name))
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PMI_LOCAL_RANK",
+                                        "SLURM_LOCALID"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        int local = number(get, names[i], -1);
+        if (local >= 0) return local;
+    }
+    return -1;
+}
+
+mt_status mt_launch_gpu(int seen, char *(*get)(const char *name), int *gpu, mt_err *e)
+{
+    const char *visible = get("CUDA_VISIBLE_DEVICES");
+    int local = mt_launch_local(get);
+    *gpu = seen > 0 ? 0 : -1;
+    if (seen <= 1) return MT_OK;
+    struct mt_launch l;
+    MT_TRY(mt_launch_find(&l, get, e));
+    if (!l.by) return MT_OK; /* alone, it takes the first */
+    MT_REQUIRE(local >= 0, e, MT_RANKS,
+               "%s started this process and says no local rank, so which of %d GPUs is its own? Give each "
+               "process one: "
+               "CUDA_VISIBLE_DEVICES",
+               l.by, seen);
+    MT_REQUIRE(local < seen, e, MT_RANKS,
+               "local rank %d has no GPU: its node shows %d (CUDA_VISIBLE_DEVICES=%.40s); start as many "
+               "ranks on a node as "
+               "it has GPUs",
+               local, seen, visible ? visible : "");
+    *gpu = local;
+    return MT_OK;
+}

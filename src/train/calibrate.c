@@ -33,6 +33,11 @@ static const char *const models[] = {
     "model.dim=512 model.layers=1 model.heads=8 model.kv_heads=2 model.head_dim=64 model.ffn=512 "
     "model.vocab=4096 model.experts=8 model.top_k=4 model.expert_ffn=128 model.shared_ffn=128 "
     "model.first_dense=0 model.qk_norm=true train.seq_len=256 train.micro_batch=2 train.global_batch=4",
+    /* narrow heads over longer sequences, and wide ones */
+    "model.dim=160 model.layers=2 model.heads=5 model.kv_heads=5 model.head_dim=32 model.ffn=448 "
+    "model.vocab=600 train.seq_len=640 train.micro_batch=1 train.global_batch=2",
+    "model.dim=256 model.layers=1 model.heads=2 model.kv_heads=1 model.head_dim=128 model.ffn=768 "
+    "model.vocab=512 train.seq_len=768 train.micro_batch=1 train.global_batch=1",
 };
 
 mt_status mt_calibrate_config(mt_config *cfg, const char *options, mt_err *e)

@@ -1,6 +1,6 @@
-/* calibrate_fit.c: a cluster's numbers from samples. A class's shape (tiles, depth) is looked for among a few values, for all its
- * operations together; each operation then has a line, seconds = plus + times x what its class says, that is least wrong
- * in proportion. memory.bandwidth is the cache's: what operations of larger working sets take more is in their lines. */
+/* calibrate_fit.c: a cluster's numbers from samples. A class's tile is looked for among a few values, for all its operations
+ * together, and for each of them the depth, width or side that its time has besides (`half`); each operation then has a
+ * line, seconds = plus + times x what its class says, that is least wrong in proportion. memory.bandwidth is the cache's: what operations of larger working sets take more is in their lines. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,19 +21,24 @@ static void set(struct mt_cluster *c, enum mt_cluster_key k, double value, const
 /* ---- one operation ---- */
 struct line {
     double times, plus, wrong; /* wrong: sum of squares of relative errors of the line before */
+    double half;               /* -1: the class has none */
     int n;
 };
+static double said_by_class(const struct mt_work *w, const struct mt_cluster *c, double half)
+{
+    return mt_work_class_seconds(w, c, -1, half);
+}
 /* One round of least squares, each sample weighted by 1 / (its time x what the line of before says). */
 static struct line fit_round(const struct mt_calibration *k, const struct mt_cluster *c,
                              const struct mt_work *what, const struct line *before)
 {
     double n = 0, s0 = 0, sx = 0, sxx = 0, sy = 0, sxy = 0;
-    struct line l = {.times = 1};
+    struct line l = {.times = 1, .half = before->half};
     for (int64_t i = 0; i < k->n; i++) {
         const struct mt_op_timing *s = &k->timing[i];
         if (s->work.op != what->op || s->work.dtype != what->dtype || s->seconds <= 0) continue;
-        double x = mt_work_seconds(&s->work, c, -1), y = s->seconds, said = before->plus + before->times * x,
-               w = 1 / (y * (before->n ? said : y));
+        double x = said_by_class(&s->work, c, l.half), y = s->seconds,
+               said = before->plus + before->times * x, w = 1 / (y * (before->n ? said : y));
         if (before->n) l.wrong += (said - y) * (said - y) * w;
         n += 1, s0 += w, sx += w * x, sxx += w * x * x, sy += w * y, sxy += w * x * y;
     }
@@ -49,13 +54,26 @@ static struct line fit_round(const struct mt_calibration *k, const struct mt_clu
 
 /* Rounds make the weights those of the ratio between sample and line, whichever is larger: a plain fit of relative errors says too
  * little where samples scatter. */
+static struct line fit_with(const struct mt_calibration *k, const struct mt_cluster *c,
+                            const struct mt_work *what, double half)
+{
+    struct line l = {.half = half};
+    for (int round = 0; round < 8; round++) l = fit_round(k, c, what, &l);
+    return l;
+}
 static struct line fit_line(const struct mt_calibration *k, const struct mt_cluster *c, uint16_t op,
                             uint8_t dtype)
 {
+    static const double halves[] = {0, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512};
     struct mt_work what = {.op = op, .dtype = dtype};
-    struct line l = {.n = 0};
-    for (int round = 0; round < 8; round++) l = fit_round(k, c, &what, &l);
-    return l;
+    struct line best = fit_with(k, c, &what, -1);
+    if (!best.n || !mt_work_has_half(mt_work_kind_of((enum mt_op)op))) return best;
+    best.wrong = HUGE_VAL;
+    for (size_t i = 0; i < sizeof halves / sizeof *halves; i++) {
+        struct line l = fit_with(k, c, &what, halves[i]);
+        if (l.wrong < best.wrong) best = l;
+    }
+    return best;
 }
 
 /* ---- a bend ---- */
@@ -67,7 +85,8 @@ static double wrong_with(const struct mt_calibration *k, const struct mt_cluster
     for (int64_t i = 0; i < k->n; i++) {
         const struct mt_op_timing *s = &k->timing[i];
         if (s->work.op != what->op || s->work.dtype != what->dtype || s->seconds <= 0) continue;
-        double said = mt_cluster_op_seconds(op, mt_work_seconds(&s->work, c, -1)), y = s->seconds;
+        double x = said_by_class(&s->work, c, op->has_half ? op->half : -1), y = s->seconds,
+               said = mt_cluster_op_seconds(op, x);
         wrong += (said - y) * (said - y) / (y * said);
     }
     return wrong;
@@ -82,7 +101,8 @@ static bool fit_beyond(const struct mt_calibration *k, const struct mt_cluster *
     for (int64_t i = 0; i < k->n; i++) {
         const struct mt_op_timing *s = &k->timing[i];
         if (s->work.op != what->op || s->work.dtype != what->dtype || s->seconds <= 0) continue;
-        double x = mt_work_seconds(&s->work, c, -1) - op->above, w = 1 / (s->seconds * s->seconds);
+        double x = said_by_class(&s->work, c, op->has_half ? op->half : -1) - op->above,
+               w = 1 / (s->seconds * s->seconds);
         if (x <= 0) continue;
         up += w * x * (s->seconds - base), down += w * x * x, n++;
     }
@@ -94,13 +114,16 @@ static bool fit_beyond(const struct mt_calibration *k, const struct mt_cluster *
 static struct mt_cluster_op fit_bend(const struct mt_calibration *k, const struct mt_cluster *c,
                                      const struct mt_work *what, const struct line *l)
 {
-    struct mt_cluster_op best = {.times = l->times, .plus = l->plus}, one;
+    struct mt_cluster_op best = {.times = l->times,
+                                 .plus = l->plus,
+                                 .half = l->half,
+                                 .has_half = l->half >= 0},
+                         one = best;
     double least = 0.8 * wrong_with(k, c, what, &best);
     for (double above = 1e-7; above < 0.1; above *= 1.5)
         for (double slope = 1.0 / 8; slope < 9; slope *= 1.25)
             for (int plus = 0; plus < 3; plus++) {
-                one = (struct mt_cluster_op){
-                    .times = l->times * slope, .plus = l->plus * plus / 2, .above = above};
+                one.times = l->times * slope, one.plus = l->plus * plus / 2, one.above = above;
                 if (!fit_beyond(k, c, what, &one)) continue;
                 double wrong = wrong_with(k, c, what, &one);
                 if (wrong < least) least = wrong, best = one;
@@ -121,19 +144,16 @@ static double wrong_of(const struct mt_calibration *k, const struct mt_cluster *
 /* ---- a class ---- */
 static void fit_products(const struct mt_calibration *k, struct mt_cluster *c, const char *source)
 {
-    static const double rows[] = {1, 4, 8, 16, 32}, depth[] = {0, 8, 16, 32, 64, 128};
+    static const double rows[] = {1, 4, 8, 16, 32};
     double least = HUGE_VAL;
     struct mt_cluster one = *c;
-    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
-        for (size_t d = 0; d < sizeof depth / sizeof *depth; d++) {
-            set(&one, MT_CLUSTER_gemm_tile_rows, rows[r], source);
-            set(&one, MT_CLUSTER_gemm_depth_half, depth[d], source);
-            double wrong = wrong_of(k, &one, MT_WORK_GEMM) + wrong_of(k, &one, MT_WORK_GROUPED);
-            if (wrong >= least) continue;
-            least = wrong;
-            set(c, MT_CLUSTER_gemm_tile_rows, rows[r], source);
-            set(c, MT_CLUSTER_gemm_depth_half, depth[d], source);
-        }
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        set(&one, MT_CLUSTER_gemm_tile_rows, rows[r], source);
+        double wrong = wrong_of(k, &one, MT_WORK_GEMM) + wrong_of(k, &one, MT_WORK_GROUPED);
+        if (wrong >= least) continue;
+        least = wrong;
+        set(c, MT_CLUSTER_gemm_tile_rows, rows[r], source);
+    }
 }
 static void fit_attention(const struct mt_calibration *k, struct mt_cluster *c, const char *source)
 {
@@ -148,11 +168,19 @@ static void fit_attention(const struct mt_calibration *k, struct mt_cluster *c, 
     }
 }
 
+/* A class has the half of its chief operation. */
+static void fit_half(const struct mt_calibration *k, struct mt_cluster *c, enum mt_cluster_key key,
+                     enum mt_op op, const char *source)
+{
+    struct line l = fit_line(k, c, (uint16_t)op, MT_BF16);
+    set(c, key, l.n ? l.half : 0, source);
+}
+
 /* The share of its peak that an operation has by its line, 1 at most. */
 static void fit_share(const struct mt_calibration *k, struct mt_cluster *c, enum mt_cluster_key key,
                       enum mt_op op, const char *source)
 {
-    struct line l = fit_line(k, c, (uint16_t)op, MT_BF16);
+    struct line l = fit_with(k, c, &(struct mt_work){.op = (uint16_t)op, .dtype = MT_BF16}, -1);
     set(c, key, l.n && l.times > 0 ? c->of[key].value / l.times : 1, source);
 }
 
@@ -193,6 +221,7 @@ static void set_rest(const struct mt_calibration *k, struct mt_cluster *c, const
     } rest[] = {
         {MT_CLUSTER_gemm_tile_cols, 32, "panels of 32 outputs: the target"},
         {MT_CLUSTER_gemm_units, 1, "one thread"},
+        {MT_CLUSTER_attention_head, 64, "a choice: the width for which the shares are written"},
         {MT_CLUSTER_launch_enqueue, 0, "counted in launch.kernel: one processor"},
         {MT_CLUSTER_launch_serial, 1, "one worker"},
         {MT_CLUSTER_launch_read, 0, "counted in launch.kernel: one processor"},
@@ -243,6 +272,9 @@ void mt_calibrate_fit(struct mt_calibration *k, const char *source)
     set(c, MT_CLUSTER_host_latency, 0, source);
     fit_products(k, c, source);
     fit_attention(k, c, source);
+    fit_half(k, c, MT_CLUSTER_gemm_depth_half, MT_OP_linear_fwd, source);
+    fit_half(k, c, MT_CLUSTER_attention_pair, MT_OP_attention_fwd, source);
+    fit_half(k, c, MT_CLUSTER_newton_schulz_half, MT_OP_newton_schulz, source);
     fit_share(k, c, MT_CLUSTER_gemm_efficiency, MT_OP_linear_fwd, source);
     fit_share(k, c, MT_CLUSTER_grouped_efficiency, MT_OP_grouped_fwd, source);
     fit_share(k, c, MT_CLUSTER_attention_forward, MT_OP_attention_fwd, source);

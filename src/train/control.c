@@ -1,11 +1,9 @@
 #include "train/control.h"
 
 #include <pthread.h>
-#include <signal.h>
-#include <time.h>
 
-/* Blocked in every thread and polled between steps, so that no handler and no global is needed. */
-static sigset_t stop_signals(void)
+/* Blocked in every thread and taken by the watchdog's, so that no handler and no global is needed. */
+sigset_t mt_control_stop_signals(void)
 {
     sigset_t set;
     sigemptyset(&set);
@@ -16,14 +14,8 @@ static sigset_t stop_signals(void)
 }
 void mt_control_block_signals(void)
 {
-    sigset_t set = stop_signals();
+    sigset_t set = mt_control_stop_signals();
     pthread_sigmask(SIG_BLOCK, &set, NULL);
-}
-
-void mt_control_signals(struct mt_control *c)
-{
-    sigset_t set = stop_signals();
-    if (sigtimedwait(&set, NULL, &(struct timespec){0, 0}) > 0) c->x[MT_CONTROL_STOP] = 1;
 }
 
 /* A launcher passes signals on to each process in its own time. */

@@ -141,7 +141,8 @@ mt_status mt_fit_check_machine(const struct mt_session *s, int64_t machine_bytes
 {
     char first[512];
     int ranks = ranks_here(s);
-    int64_t outside = mt_fit_outside(s), each = s->plan.peak[MT_DEVICE_ARENA] + s->plan.peak[MT_HOST_ARENA];
+    int64_t outside = mt_fit_outside(s),
+            each = (s->device ? 0 : s->plan.peak[MT_DEVICE_ARENA]) + s->plan.peak[MT_HOST_ARENA];
     double need = (double)each * ranks + (double)outside, gib = 1 << 30;
     if (need <= (double)machine_bytes) return MT_OK;
     snprintf(

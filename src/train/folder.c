@@ -19,6 +19,8 @@ static mt_status lock_folder(const char *dir, int *lock, mt_err *e)
     *lock = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     MT_REQUIRE(*lock >= 0, e, MT_IO, "cannot open the folder '%s': %s", dir, strerror(errno));
     bool taken = flock(*lock, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK;
+    if (taken) close(*lock);
+    if (taken) *lock = -1;
     MT_REQUIRE(!taken, e, MT_IO, "another process trains in '%s': wait for its end, or set another run.dir",
                dir);
     return MT_OK;

@@ -25,6 +25,7 @@ static mt_status batch_to_arenas(struct mt_run *r, struct mt_metrics_step *x, mt
         MT_TRY(mt_loader_wait(r->loader, r->s.first + i, r->at.step, &info, e));
         sample_to_arena(r, i, mt_run_slot(r, i, r->at.step));
         x->data_wait_s += info.waited_s;
+        mt_stragglers_data(&r->stragglers, &r->s, i, info.waited_s);
         x->imbalance = info.imbalance; /* of the step: equal on all ranks */
     }
     return mt_run_prefetch(r, r->at.step + r->cfg->data_prefetch, e);
@@ -59,6 +60,7 @@ static void prepare_step(struct mt_run *r)
         t->step = r->at.step;
         t->micro = r->s.rank[i].model.opt.micro_batches;
         t->lr_factor = factor;
+        mt_guard_limit(&r->guard, t);
     }
 }
 
@@ -81,24 +83,39 @@ static void tell_trace(struct mt_run *r)
         fprintf(stderr, "moetitan: %s\n", e.msg);
 }
 
-/* What the step found is what it should be: equal on all ranks. */
-static mt_status check_step(const struct mt_run *r, mt_err *e)
+static mt_status check_step(const struct mt_step *t, mt_err *e)
 {
-    const struct mt_step *t = &r->s.rank[0].step;
-    char newest[64] = "There is no checkpoint";
     MT_REQUIRE(t->valid > 0, e, MT_DATA,
                "step %lld: none of its tokens has a successor in its own document, so there is nothing to "
                "learn from; use longer documents, or "
                "a larger train.seq_len or train.global_batch",
                (long long)t->step + 1);
-    if (t->updated) return MT_OK;
-    if (r->saved >= 0)
-        snprintf(newest, sizeof newest, "The newest checkpoint is of step %lld", (long long)r->saved);
-    MT_FAIL(e, MT_NONFINITE,
-            "step %lld: the loss is %g and the gradient norm %g; the weights were left as they were. %s; a "
-            "lower optim.lr or a longer "
-            "optim.warmup_steps may help",
-            (long long)t->step + 1, t->loss / (double)t->valid, t->norm, newest);
+    return MT_OK;
+}
+
+/* The step was applied: what it found, for the metrics and for those that watch. */
+static mt_status tell_step(struct mt_run *r, struct mt_metrics_step *x, double begun, mt_err *e)
+{
+    const mt_config *c = r->cfg;
+    bool show = x->step % c->train_log_interval == 0 || x->step == 1 || x->step == c->train_steps;
+    char ranks[MT_STRAGGLERS_TEXT];
+    mt_guard_add(&r->guard, x->loss, x->grad_norm);
+    mt_stragglers_step(&r->stragglers, &r->s, &r->nodes, x->step, show, ranks);
+    x->ranks = ranks;
+    x->lr = c->optim_lr * r->s.rank[0].step.lr_factor;
+    x->balance = balance(r);
+    x->routed = r->routed;
+    x->step_s = mt_now() - begun;
+    mt_metrics_step(&r->metrics, &r->s, x, show);
+    if (c->run_traffic && x->step == r->metrics.first_step + 1) MT_TRY(mt_wire_report(&r->s, x->step, e));
+    tell_trace(r);
+    return MT_OK;
+}
+
+/* Nanoseconds, of all ranks here; the cuda device does not note them. */
+static int64_t stood_still(const struct mt_run *r)
+{
+    return r->s.exec ? mt_exec_stood(r->s.exec) : 0;
 }
 
 static mt_status one_step(struct mt_run *r, mt_err *e)
@@ -107,35 +124,35 @@ static mt_status one_step(struct mt_run *r, mt_err *e)
     const struct mt_step *t = &r->s.rank[0].step; /* what every rank found */
     struct mt_metrics_step x = {.steps = c->train_steps,
                                 .step_tokens = c->train_global_batch * c->train_seq_len};
-    double t0 = mt_now();
+    double begun = mt_now();
+    int64_t stood = stood_still(r);
     MT_TRY(mt_run_fatal(r, batch_to_arenas(r, &x, e), e));
     prepare_step(r);
     MT_TRY(mt_run_fatal(r, run_step(r, e), e));
-    MT_TRY(check_step(r, e));
-    r->at.step++;
-    r->at.tokens += x.step_tokens;
-    x.step = r->at.step;
-    x.tokens = r->at.tokens;
+    MT_TRY(check_step(t, e));
+    x.step = r->at.step + 1;
+    x.tokens = r->at.tokens + x.step_tokens;
     x.loss = t->loss / (double)t->valid;
     x.grad_norm = t->norm;
-    x.lr = c->optim_lr * t->lr_factor;
-    x.balance = balance(r);
-    x.step_s = mt_now() - t0;
-    mt_metrics_step(&r->metrics, &r->s, &x,
-                    r->at.step % c->train_log_interval == 0 || r->at.step == 1 ||
-                        r->at.step == c->train_steps);
-    if (c->run_traffic && x.step == r->metrics.first_step + 1) MT_TRY(mt_wire_report(&r->s, x.step, e));
-    tell_trace(r);
-    return MT_OK;
+    if (!t->updated) MT_TRY(mt_run_left_out(r, &x, e));
+    r->at.step = x.step;
+    r->ending.steps = x.step;
+    r->at.tokens = x.tokens;
+    x.exposed_s = 1e-9 * (double)(stood_still(r) - stood) / r->s.n_local;
+    if (t->updated) MT_TRY(tell_step(r, &x, begun, e));
+    if (!c->guard_replica_hash_interval || x.step % c->guard_replica_hash_interval) return MT_OK;
+    return mt_replicas_check(&r->replicas, &r->s, &r->nodes, x.step, e);
 }
 
-static bool asked_to_stop(struct mt_run *r)
+static void save(struct mt_run *r)
 {
-    mt_control_signals(&r->control);
-    mt_run_save_tell(r);
-    mt_control_agree(&r->control, r->job);
-    mt_run_save_heard(r);
-    return r->control.x[MT_CONTROL_STOP];
+    mt_watchdog_enter(r->watchdog, MT_PHASE_SAVE, r->at.step);
+    mt_run_save(r);
+}
+static mt_status leave(struct mt_run *r, bool early, mt_err *e)
+{
+    mt_watchdog_enter(r->watchdog, MT_PHASE_SAVE, r->at.step);
+    return mt_run_leave(r, early, e);
 }
 
 static mt_status loop(struct mt_run *r, mt_err *e)
@@ -145,24 +162,44 @@ static mt_status loop(struct mt_run *r, mt_err *e)
         mt_say("step %5lld  nothing to do: train.steps is %lld\n", (long long)r->at.step,
                (long long)c->train_steps);
     while (r->at.step < c->train_steps) {
+        mt_watchdog_enter(r->watchdog,
+                          r->at.step == r->metrics.first_step ? MT_PHASE_FIRST_STEP : MT_PHASE_STEP,
+                          r->at.step + 1);
         MT_TRY(one_step(r, e));
         bool last = r->at.step == c->train_steps;
-        if (c->train_eval_interval && (last || r->at.step % c->train_eval_interval == 0))
+        if (c->train_eval_interval && (last || r->at.step % c->train_eval_interval == 0)) {
+            mt_watchdog_enter(r->watchdog, MT_PHASE_VALIDATION, r->at.step);
             MT_TRY(mt_run_validate(r, e));
-        if (!last && c->ckpt_interval && r->at.step % c->ckpt_interval == 0) mt_run_save(r);
-        if (!last && (asked_to_stop(r) || r->at.step == r->stop)) return mt_run_leave(r, true, e);
+        }
+        if (!last && c->ckpt_interval && r->at.step % c->ckpt_interval == 0) save(r);
+        if (last) break;
+        mt_run_ask(r);
+        if (r->control.x[MT_CONTROL_STOP] || r->at.step == r->stop) return leave(r, true, e);
+        if (r->control.x[MT_CONTROL_SAVE]) save(r);
     }
-    return mt_run_leave(r, false, e);
+    return leave(r, false, e);
 }
 
 mt_status mt_train(const mt_config *cfg, const struct mt_job *job, mt_err *e)
 {
-    struct mt_run r = {
-        .cfg = cfg, .job = job, .world = job->world, .saved = -1, .metrics.fd = -1, .lock = -1};
-    mt_job_deadline(job, cfg->run_hang_timeout);
-    mt_status st = mt_run_open(&r, e);
+    struct mt_run r = {.cfg = cfg,
+                       .job = job,
+                       .world = job->world,
+                       .saved = -1,
+                       .metrics.fd = -1,
+                       .lock = -1,
+                       .ending = {.cfg = cfg, .job = job}};
+    mt_status st = mt_nodes_open(&r.nodes, job, e);
+    if (st == MT_OK) st = mt_job_agree(job, mt_watchdog_open(&r.watchdog, &r.ending, &r.nodes, e), e);
+    mt_run_find_end(&r);
+    if (st == MT_OK) st = mt_run_open(&r, e);
     r.stop = cfg->run_stop_after ? r.at.step + cfg->run_stop_after : -1;
+    r.ending.steps = r.at.step;
     if (st == MT_OK) st = loop(&r, e);
+    if (r.lock >= 0 && !r.ending.ours) mt_ending_begin(&r.ending); /* it got no further than its folder */
+    mt_ending_last(&r.ending, st, e);
     mt_run_close(&r);
+    mt_watchdog_close(r.watchdog);
+    mt_nodes_close(&r.nodes);
     return st;
 }

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,16 +24,18 @@ double mt_now(void)
 /* Copies the lines of steps up to `step` to a new file, which then replaces the old one. */
 static mt_status keep_lines(const char *path, int64_t step, mt_err *e)
 {
-    char tmp[MT_CONFIG_PATH + 32], line[2048];
+    char tmp[MT_CONFIG_PATH + 32], *line = NULL;
+    size_t room = 0;
     snprintf(tmp, sizeof tmp, "%s.tmp", path);
     FILE *in = fopen(path, "r");
     if (!in) return MT_OK;
     FILE *out = fopen(tmp, "w");
-    while (out && fgets(line, sizeof line, in)) {
+    while (out && getline(&line, &room, in) > 0) {
         int64_t at;
         if (strchr(line, '\n') && sscanf(line, "{\"step\": %" SCNd64, &at) == 1 && at <= step)
             fputs(line, out);
     }
+    free(line);
     fclose(in);
     bool ok = out && !fflush(out) && !ferror(out);
     if (out) fclose(out);
@@ -76,19 +79,37 @@ static double measure_peak(const struct mt_session *s)
     return best * mt_exec_workers(s->exec) * s->job.n;
 }
 
-mt_status mt_metrics_open(struct mt_metrics *m, const struct mt_session *s, int64_t step, mt_err *e)
+static mt_status open_lines(const mt_config *c, const char *name, int64_t step, int *fd, mt_err *e)
 {
     char path[MT_CONFIG_PATH + 16];
-    const struct mt_shape *d = &s->rank[0].model.shape;
-    *m = (struct mt_metrics){.fd = -1, .first_step = step};
-    if (s->job.me != 0) return MT_OK;
-    snprintf(path, sizeof path, "%s/metrics.jsonl", s->cfg->run_dir);
+    snprintf(path, sizeof path, "%s/%s", c->run_dir, name);
     MT_TRY(keep_lines(path, step, e));
-    *m = (struct mt_metrics){.fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644),
-                             .first_step = step};
-    MT_REQUIRE(m->fd >= 0, e, MT_IO, "cannot write '%s': %s", path, strerror(errno));
+    *fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    MT_REQUIRE(*fd >= 0, e, MT_IO, "cannot write '%s': %s", path, strerror(errno));
+    return MT_OK;
+}
+static mt_status open_experts(struct mt_metrics *m, const struct mt_session *s, int64_t step, mt_err *e)
+{
+    enum { NUMBER = 22, FRAME = 256 }; /* characters of a count with its comma; of the rest of a line */
+    const struct mt_shape *d = &s->rank[0].model.shape;
+    if (!s->cfg->run_expert_interval || !d->E) return MT_OK;
+    m->line_room = (size_t)(d->L * (d->E * NUMBER + NUMBER + 4)) + FRAME;
+    m->line = malloc(m->line_room);
+    MT_REQUIRE(m->line, e, MT_IO, "no memory for a line of experts.jsonl");
+    return open_lines(s->cfg, "experts.jsonl", step, &m->experts_fd, e);
+}
+
+mt_status mt_metrics_open(struct mt_metrics *m, const struct mt_session *s, int64_t step, mt_err *e)
+{
+    const struct mt_shape *d = &s->rank[0].model.shape;
+    *m = (struct mt_metrics){.fd = -1, .experts_fd = -1, .statm = -1, .first_step = step};
+    if (s->job.me != 0) return MT_OK;
+    MT_TRY(open_lines(s->cfg, "metrics.jsonl", step, &m->fd, e));
+    MT_TRY(open_experts(m, s, step, e));
+    MT_TRY(mt_telemetry_open(&m->telemetry, s->cfg, step, e));
+    m->statm = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
     m->flops_per_token = mt_flops_per_token(d, (double)d->S);
-    m->peak_flops = measure_peak(s);
+    m->peak_flops = s->device ? s->device->peak_flops(s->backend, s->cfg->train_dtype) : measure_peak(s);
     m->started = m->last_log = mt_now();
     return MT_OK;
 }
@@ -96,7 +117,12 @@ mt_status mt_metrics_open(struct mt_metrics *m, const struct mt_session *s, int6
 void mt_metrics_close(struct mt_metrics *m)
 {
     if (m->fd >= 0) close(m->fd);
-    *m = (struct mt_metrics){.fd = -1};
+    /* Before it was opened all of it is zeros. */
+    if (m->fd >= 0 && m->statm >= 0) close(m->statm);
+    if (m->line && m->experts_fd >= 0) close(m->experts_fd);
+    free(m->line);
+    mt_telemetry_close(&m->telemetry);
+    *m = (struct mt_metrics){.fd = -1, .experts_fd = -1, .statm = -1};
 }
 
 /* ---- lines ---- */
@@ -108,10 +134,14 @@ void mt_metrics_banner(const struct mt_metrics *m, const struct mt_session *s)
            (double)mt_params_total(d) / 1e6, (double)mt_params_active(d) / 1e6, (long long)d->L,
            (long long)d->D);
     if (d->E) mt_say(", %lld experts top-%lld", (long long)d->E, (long long)d->K);
-    mt_say("\ndevice    %s, %d workers, %s; GEMM peak %.0f GFLOP/s (best 256x512x512 product, measured, "
-           "times workers)\n",
-           s->target->name, mt_exec_workers(s->exec), mt_dtype_name(s->cfg->train_dtype),
-           m->peak_flops / 1e9);
+    if (s->device)
+        mt_say("\ndevice    %s, %s; %s; at most %.0f GFLOP/s by its clock\n", s->target->name,
+               mt_dtype_name(s->cfg->train_dtype), s->found, m->peak_flops / 1e9);
+    else
+        mt_say("\ndevice    %s, %d workers, %s; GEMM peak %.0f GFLOP/s (best 256x512x512 product, measured, "
+               "times workers)%s%s\n",
+               s->target->name, mt_exec_workers(s->exec), mt_dtype_name(s->cfg->train_dtype),
+               m->peak_flops / 1e9, s->found[0] ? "; " : "", s->found);
     mt_say("memory    device %.1f MiB (%.1f without sharing), host %.1f MiB, on each of %d rank%s; %d rows, "
            "every byte placed before step 1\n",
            (double)s->plan.peak[MT_DEVICE_ARENA] / (1 << 20),
@@ -123,10 +153,64 @@ void mt_metrics_banner(const struct mt_metrics *m, const struct mt_session *s)
            (long long)s->rank[0].model.opt.micro_batches);
 }
 
+/* Memory of this process that is really there, with the pages of libraries; 0: not told. */
+static int64_t resident_bytes(const struct mt_metrics *m)
+{
+    char text[96];
+    int64_t pages;
+    ssize_t n = m->statm >= 0 ? pread(m->statm, text, sizeof text - 1, 0) : 0;
+    if (n <= 0) return 0;
+    text[n] = 0;
+    return sscanf(text, "%*s %" SCNd64, &pages) == 1 ? pages * sysconf(_SC_PAGESIZE) : 0;
+}
+
+static bool tells_experts(const struct mt_metrics *m, const struct mt_session *s,
+                          const struct mt_metrics_step *x)
+{
+    return m->line && x->routed &&
+           (x->step == 1 || x->step == x->steps || x->step % s->cfg->run_expert_interval == 0);
+}
+/* {"step": 10, "layers": {"1": [12, 40, ...], ...}} */
+static void tell_experts(const struct mt_metrics *m, const struct mt_session *s,
+                         const struct mt_metrics_step *x)
+{
+    const struct mt_shape *d = &s->rank[0].model.shape;
+    const char *comma = "";
+    size_t n = 0;
+#define PUT(...) n += (size_t)snprintf(m->line + n, m->line_room - n, __VA_ARGS__)
+    PUT("{\"step\": %" PRId64 ", \"layers\": {", x->step);
+    for (int64_t l = 0; l < d->L; l++) {
+        if (!mt_is_moe(d, l)) continue;
+        PUT("%s\"%" PRId64 "\": [", comma, l);
+        for (int64_t k = 0; k < d->E; k++) PUT("%s%" PRId64, k ? "," : "", x->routed[l * d->E + k]);
+        PUT("]");
+        comma = ", ";
+    }
+    PUT("}}\n");
+#undef PUT
+    mt_say_to(m->experts_fd, m->line, (int)n);
+}
+
+static void tell_watchers(struct mt_metrics *m, const struct mt_metrics_step *x, double rate, double mfu,
+                          bool show)
+{
+    struct mt_scalars s;
+    mt_scalars_none(&s, x->step);
+    s.x[MT_SCALAR_loss] = x->loss;
+    s.x[MT_SCALAR_grad_norm] = x->grad_norm;
+    s.x[MT_SCALAR_lr] = x->lr;
+    s.x[MT_SCALAR_tokens] = (double)x->tokens;
+    s.x[MT_SCALAR_tokens_per_s] = rate;
+    s.x[MT_SCALAR_mfu] = mfu;
+    s.x[MT_SCALAR_data_wait_s] = x->data_wait_s;
+    if (x->balance > 0) s.x[MT_SCALAR_expert_balance] = x->balance;
+    mt_telemetry_tell(&m->telemetry, &s, show);
+}
+
 void mt_metrics_step(struct mt_metrics *m, const struct mt_session *s, const struct mt_metrics_step *x,
                      bool show)
 {
-    char line[1600], wire[700] = "";
+    char line[2040], wire[700] = "";
     if (s->world > 1)
         (void)mt_wire_fields(s, s->cfg->run_traffic, wire, sizeof wire); /* all processes add up theirs */
     if (m->fd < 0) return;
@@ -137,17 +221,19 @@ void mt_metrics_step(struct mt_metrics *m, const struct mt_session *s, const str
                  "{\"step\": %" PRId64 ", \"tokens\": %" PRId64
                  ", \"loss\": %.17g, \"grad_norm\": %.17g, \"lr\": %.9g, "
                  "\"tokens_per_s\": %.1f, \"mfu\": %.4f, \"data_wait_s\": %.6f, \"device_bytes\": %" PRId64
-                 ", \"host_bytes\": %" PRId64,
+                 ", \"host_bytes\": %" PRId64 ", \"resident_bytes\": %" PRId64 ", \"exposed_s\": %.6f",
                  x->step, x->tokens, x->loss, x->grad_norm, x->lr, rate, mfu, x->data_wait_s,
-                 s->plan.peak[MT_DEVICE_ARENA], s->plan.peak[MT_HOST_ARENA]);
+                 s->plan.peak[MT_DEVICE_ARENA], s->plan.peak[MT_HOST_ARENA], resident_bytes(m), x->exposed_s);
     if (x->balance > 0)
         n += snprintf(line + n, sizeof line - (size_t)n, ", \"expert_balance\": %.3f", x->balance);
     if (x->imbalance.data > 0)
         n += snprintf(line + n, sizeof line - (size_t)n,
                       ", \"rank_imbalance\": %.4f, \"rank_imbalance_data_order\": %.4f", x->imbalance.placed,
                       x->imbalance.data);
-    n += snprintf(line + n, sizeof line - (size_t)n, "%s}\n", wire);
+    n += snprintf(line + n, sizeof line - (size_t)n, "%s%s}\n", wire, x->ranks);
     mt_say_to(m->fd, line, n);
+    if (tells_experts(m, s, x)) tell_experts(m, s, x);
+    tell_watchers(m, x, rate, mfu, show);
     m->tokens_since_log += x->step_tokens;
     m->step_s_since_log += x->step_s;
     if (!show) return;
@@ -164,11 +250,34 @@ void mt_metrics_step(struct mt_metrics *m, const struct mt_session *s, const str
     m->step_s_since_log = 0;
 }
 
+/* JSON has no other numbers than finite ones. */
+static int json_number(char *out, size_t size, const char *key, double x)
+{
+    return isfinite(x) ? snprintf(out, size, ", \"%s\": %.17g", key, x)
+                       : snprintf(out, size, ", \"%s\": null", key);
+}
+void mt_metrics_left_out(struct mt_metrics *m, const struct mt_metrics_step *x, bool spike, int64_t rollback)
+{
+    char line[320];
+    if (m->fd < 0) return;
+    int n = snprintf(line, sizeof line, "{\"step\": %" PRId64, x->step);
+    if (rollback >= 0) n += snprintf(line + n, sizeof line - (size_t)n, ", \"rollback\": %" PRId64, rollback);
+    n += snprintf(line + n, sizeof line - (size_t)n, ", \"skipped\": \"%s\"", spike ? "spike" : "nonfinite");
+    n += json_number(line + n, sizeof line - (size_t)n, "loss", x->loss);
+    n += json_number(line + n, sizeof line - (size_t)n, "grad_norm", x->grad_norm);
+    n += snprintf(line + n, sizeof line - (size_t)n, "}\n");
+    mt_say_to(m->fd, line, n);
+}
+
 void mt_metrics_valid(struct mt_metrics *m, int64_t step, double val_loss)
 {
     char line[96];
     if (m->fd < 0) return;
     int n = snprintf(line, sizeof line, "{\"step\": %" PRId64 ", \"val_loss\": %.17g}\n", step, val_loss);
     mt_say_to(m->fd, line, n);
+    struct mt_scalars s;
+    mt_scalars_none(&s, step);
+    s.x[MT_SCALAR_valid_loss] = val_loss;
+    mt_telemetry_tell(&m->telemetry, &s, false);
     mt_say("step %5lld  validation loss %.4f nats a token\n", (long long)step, val_loss);
 }

@@ -1,9 +1,11 @@
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
 #include "model/touch.h"
+#include "train/events.h"
 #include "train/run.h"
 #include "train/say.h"
 
@@ -90,6 +92,8 @@ static void say_saved(const struct mt_run *r)
            "for it\n",
            (long long)r->saved, r->cfg->run_dir, (long long)r->saved, p.seconds, mb,
            p.write_s > 0 ? mb / p.write_s : 0, p.stalled_s);
+    mt_note(r->cfg, r->job, r->saved, MT_NOTE_CHECKPOINT, "in %.2f s, steps waited %.3f s for it", p.seconds,
+            p.stalled_s);
 }
 
 static void hear(struct mt_run *r)
@@ -99,11 +103,12 @@ static void hear(struct mt_run *r)
     if (event == MT_SAVER_SAVED) r->saved = r->saving;
     if (r->job->me != 0) return;
     if (event == MT_SAVER_SAVED) say_saved(r);
-    if (event == MT_SAVER_GIVEN_UP)
-        fprintf(
-            stderr,
+    if (event == MT_SAVER_SAVED) r->save_longest = fmax(r->save_longest, mt_saver_report(r->saver).seconds);
+    if (event != MT_SAVER_GIVEN_UP) return;
+    fprintf(stderr,
             "moetitan: there is no checkpoint of step %lld; training goes on, and the next save is tried\n",
             (long long)r->saving);
+    mt_note(r->cfg, r->job, r->saving, MT_NOTE_UNSAVED, "training goes on");
 }
 
 void mt_run_save_heard(struct mt_run *r)
@@ -112,8 +117,7 @@ void mt_run_save_heard(struct mt_run *r)
     if (r->control.x[MT_CONTROL_SAVE_TIME]) mt_run_save(r);
 }
 
-/* Returns the seconds that it took. */
-static double wait_for_save(struct mt_run *r)
+double mt_run_save_wait(struct mt_run *r)
 {
     double t0 = mt_now();
     while (mt_saver_under_way(r->saver)) {
@@ -129,7 +133,7 @@ void mt_run_save(struct mt_run *r)
 {
     struct stat metrics = {0};
     if (mt_saver_under_way(r->saver) && r->saving == r->at.step) return;
-    double waited = wait_for_save(r);
+    double waited = mt_run_save_wait(r);
     if (r->saved == r->at.step) return;
     if (r->metrics.fd >= 0 && fstat(r->metrics.fd, &metrics)) metrics.st_size = 0;
     r->saving = r->at.step;
@@ -141,16 +145,19 @@ void mt_run_save(struct mt_run *r)
         .metrics_bytes = metrics.st_size,
         .waited_s = waited};
     mt_saver_begin(r->saver, &b);
+    if (r->s.device) (void)mt_run_save_wait(r); /* its arenas are copied from only while nothing runs there */
 }
 
 mt_status mt_run_leave(struct mt_run *r, bool early, mt_err *e)
 {
     bool wanted = early || r->cfg->ckpt_at_end;
     if (wanted) mt_run_save(r);
-    (void)wait_for_save(r);
+    (void)mt_run_save_wait(r);
     MT_REQUIRE(!wanted || r->saved == r->at.step, e, MT_IO,
                "the run ends at step %lld and its last checkpoint could not be written (see above)",
                (long long)r->at.step);
+    mt_note(r->cfg, r->job, r->at.step, early ? MT_NOTE_STOP : MT_NOTE_END, "of %lld steps",
+            (long long)r->cfg->train_steps);
     if (early)
         MT_FAIL(e, MT_PREEMPTED,
                 "stopped after step %lld of %lld; everything is saved, the same command goes on from there",

@@ -21,7 +21,15 @@
     X(offload_activations_prefetch, LESS, "2 1", "copies hidden less")                                      \
     X(offload_activations_fraction, MORE, "0.25 0.5 0.75 1", "copies to host memory and back")              \
     X(recompute_keep_on, BE, "host", "copies to host memory and back")                                      \
+    X(offload_moments, BE, "host", "copies to host memory and back in the optimizer")                       \
+    X(offload_masters, BE, "host", "copies to host memory and back in the optimizer")                       \
+    X(offload_grads, BE, "host", "copies to host memory and back of every sum of gradients")                \
+    X(offload_slots, LESS, "4 3 2 1", "copies of the optimizer hidden less")                                \
+    X(offload_slot_bytes, LESS, "32MiB 16MiB 8MiB 4MiB 1MiB 256KiB 1", "smaller copies of the optimizer")   \
     X(shard_keep_last, LESS, "2 1 0", "more gathers")                                                       \
+    X(shard_reshard_dense, LESS, "node world", "more gathers")                                              \
+    X(shard_reshard_experts, LESS, "node world", "more gathers")                                            \
+    X(shard_host_weights, LESS, "experts dense none", "more gathers")                                       \
     X(moe_buffer_factor, LESS, "1 0.75 0.5 0.25 0.125", "more rounds of dispatch")                          \
     X(recompute_keep, BE, "''", "more is computed again")                                                   \
     X(recompute_policy, LESS, "selective full", "more is computed again")                                   \

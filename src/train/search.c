@@ -307,8 +307,12 @@ mt_status mt_search_run(struct mt_search *s, mt_err *e)
     s->all = mt_space_size(&s->space) <= s->budget;
     add(s, &given);
     settle(s, 0);
+    if (!done(s)) add(s, &s->start);
+    settle(s, 1);
     if (s->all && !done(s))
         try_all(s);
+    else if (s->brief)
+        pass(s);
     else
         while (!done(s) && (pass(s) || pairs(s))) continue;
     s->all = mt_space_size(&s->space) == s->n;

@@ -31,6 +31,9 @@ struct mt_search {
     struct mt_space space;
     int budget;    /* plans at most, the given configuration's among them */
     int finalists; /* replayed with all ranks */
+    struct mt_choice
+        start;     /* planned second; of the given one and this, the better is where the way begins */
+    bool brief;    /* each option is turned once, alone */
     bool only_fit; /* nothing is timed: ends with the first that fits */
     double enough; /* not 0: ends with the first that has this rate */
     /* The answer. */
@@ -60,7 +63,7 @@ struct mt_asked {
     bool found;
     int64_t value,
         beyond; /* nodes or tokens of a sequence; the next value that was planned and does not do, 0: none is legal */
-    int tried; /* values that were planned */
+    int tried; /* searches, brief ones among them */
     struct mt_search
         yes; /* at value, for speed; not found: at the value that lacks least, to see what lacks */
     struct mt_search no;         /* at beyond, if that is not 0 */

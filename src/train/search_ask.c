@@ -1,5 +1,6 @@
-/* search_ask.c: inverse questions: the hardest value that still does, by bisection over the legal ones. What is taken to be so,
- * that a harder value does not do where an easier one does not, is checked at the answer: its harder neighbour is planned. */
+/* search_ask.c: inverse questions: the hardest value that still does, by bisection over the legal ones. On the way searches are brief
+ * and begin at the options with which the last value did: harder values seldom want others. What is taken to be so, that a
+ * harder value does not do where an easier one does not, is checked at the answer: its harder neighbour is searched in full. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,9 @@ struct asking {
     double target;
     int64_t *value; /* hardest first */
     int n;
+    struct mt_choice start; /* with which an easier value did */
 };
+enum aim { BRIEFLY, IN_FULL, FOR_SPEED };
 
 /* ---- one value ---- */
 static int64_t world_of(const struct asking *x, int64_t value)
@@ -34,7 +37,7 @@ static bool reached(const struct asking *x, const struct mt_search *s)
     return x->a->question != MT_TARGET_RATE || mt_point_estimate(p)->rate * s->forecast.world >= x->target;
 }
 
-static mt_status probe(const struct asking *x, int64_t value, bool for_speed, struct mt_search *s,
+static mt_status probe(const struct asking *x, int64_t value, enum aim aim, struct mt_search *s,
                        mt_config **cfg, mt_err *e)
 {
     int kept = 0;
@@ -54,8 +57,10 @@ static mt_status probe(const struct asking *x, int64_t value, bool for_speed, st
         s->space.n = kept;
     }
     bool rate = x->a->question == MT_TARGET_RATE;
-    s->only_fit = !for_speed && !rate;
-    s->enough = rate && !for_speed ? x->target / s->forecast.world : 0;
+    s->start = x->start;
+    s->brief = aim == BRIEFLY;
+    s->only_fit = aim != FOR_SPEED && !rate;
+    s->enough = rate && aim != FOR_SPEED ? x->target / s->forecast.world : 0;
     x->a->tried++;
     return mt_search_run(s, e);
 }
@@ -125,28 +130,40 @@ static void keep_failed(struct mt_asked *a, struct mt_search *s, mt_config **cfg
     *cfg = NULL;
 }
 
+/* Does value[at] do? Then its options are where the next search starts. */
+static mt_status try_value(struct asking *x, int at, enum aim aim, bool *does, mt_err *e)
+{
+    struct mt_search s = {.n = 0};
+    mt_config *cfg = NULL;
+    mt_status st = probe(x, x->value[at], aim, &s, &cfg, e);
+    *does = st == MT_OK && reached(x, &s);
+    if (*does)
+        x->start = s.point[s.best].choice;
+    else if (st == MT_OK && aim == IN_FULL)
+        keep_failed(x->a, &s, &cfg, x->value[at]);
+    mt_search_release(&s);
+    free(cfg);
+    return st;
+}
+
 static mt_status bisect(struct asking *x, mt_err *e)
 {
     struct mt_asked *a = x->a;
     int hard = -1, easy = x->n - 1;
-    MT_TRY(probe(x, x->value[easy], false, &a->yes, &a->cfg_yes, e));
+    bool does;
+    MT_TRY(probe(x, x->value[easy], IN_FULL, &a->yes, &a->cfg_yes, e));
     a->found = reached(x, &a->yes);
     a->value = x->value[easy];
     if (!a->found) return MT_OK;
+    x->start = a->yes.point[a->yes.best].choice;
     while (easy - hard > 1) {
         int mid = (easy + hard) / 2;
-        struct mt_search s = {.n = 0};
-        mt_config *cfg = NULL;
-        mt_status st = probe(x, x->value[mid], false, &s, &cfg, e);
-        bool does = st == MT_OK && reached(x, &s);
+        MT_TRY(try_value(x, mid, BRIEFLY, &does, e));
         *(does ? &easy : &hard) = mid;
-        if (st == MT_OK && !does) keep_failed(a, &s, &cfg, x->value[mid]);
-        mt_search_release(&s);
-        free(cfg);
-        MT_TRY(st);
     }
+    for (does = true; does && easy > 0; easy -= does) MT_TRY(try_value(x, easy - 1, IN_FULL, &does, e));
     a->value = x->value[easy];
-    return probe(x, a->value, true, &a->yes, &a->cfg_yes, e);
+    return probe(x, a->value, FOR_SPEED, &a->yes, &a->cfg_yes, e);
 }
 
 mt_status mt_search_ask(struct mt_asked *a, enum mt_question question, const struct mt_search *like,

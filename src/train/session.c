@@ -100,18 +100,39 @@ static mt_status prove(const struct mt_session *s, mt_err *e)
 }
 
 /* ---- opening ---- */
+/* cuda where it is asked for, or can be used. */
+static mt_status choose_backend(const mt_config *c, struct mt_session *s, mt_err *e)
+{
+    const struct mt_backend_ops *b = mt_backend_find_cuda();
+    const bool asked = c->device_type == MT_DEVICE_TYPE_CUDA;
+    if (c->device_type == MT_DEVICE_TYPE_CPU) return MT_OK;
+    if (!b) snprintf(s->found, sizeof s->found, "this program was built without CUDA");
+    bool fits = b && b->find(s->found, sizeof s->found);
+    if (fits && (s->job.n > 1 || s->n_local > b->most_ranks)) {
+        fits = false;
+        snprintf(s->found, sizeof s->found, "the cuda device trains in one process, with at most %d ranks",
+                 b->most_ranks);
+    }
+    MT_REQUIRE(fits || !asked, e, b ? MT_DEVICE : MT_CONFIG,
+               "device.type: cuda is asked for: %s; set device.type: cpu", s->found);
+    MT_REQUIRE(!fits || !c->train_trace_steps.n, e, MT_CONFIG,
+               "train.trace.steps: the cuda device notes no times; leave it out, or set device.type: cpu");
+    if (!fits) return MT_OK;
+    s->device = b;
+    s->target = b->target();
+    return MT_OK;
+}
+
 static mt_status choose_isa(const mt_config *c, struct mt_session *s, mt_err *e)
 {
     enum mt_isa isa;
     const char *why = "";
-    MT_REQUIRE(c->device_type != MT_DEVICE_TYPE_CUDA, e, MT_CONFIG,
-               "device.type: cuda is asked for, and this build trains on the cpu only; set device.type: cpu");
     MT_TRY(mt_isa_parse(mt_choices_device_isa[c->device_isa], &isa, e));
     MT_REQUIRE(mt_isa_available(isa, &why), e, MT_CONFIG,
                "device.isa: %s cannot be used here: %s; set device.isa: auto", mt_isa_name(isa), why);
     mt_cpu_dev_init(&s->dev, isa);
     s->target = mt_target_cpu(isa);
-    return MT_OK;
+    return choose_backend(c, s, e);
 }
 
 static struct mt_offload offload_of(const mt_config *c)
@@ -243,7 +264,7 @@ static mt_status open_other_models(struct mt_session *s, mt_err *e)
 static mt_status open_rank(struct mt_session *s, int i, mt_err *e)
 {
     struct mt_session_rank *r = &s->rank[i];
-    mt_ctx_init(&r->ctx, s->first + i, s->world, &mt_device_cpu, &s->ledger);
+    mt_ctx_init(&r->ctx, s->first + i, s->world, s->device ? s->device->device : &mt_device_cpu, &s->ledger);
     r->ctx.cut = r->model.store.cut;
     for (int a = 0; a < MT_N_ARENAS; a++) r->ctx.arena[a] = r->arena[a].base;
     r->step = (struct mt_step){
@@ -264,18 +285,22 @@ static void choose_workers(const struct mt_session *s, struct mt_exec_options *o
     int all = (int)sysconf(_SC_NPROCESSORS_ONLN);
     bool shared = s->job.on_node > 1 && !sched_getaffinity(0, sizeof cpus, &cpus) && CPU_COUNT(&cpus) >= all;
     o->workers = (int)s->cfg->device_workers;
-    o->hang_s = s->cfg->run_hang_timeout;
     o->pin = !shared;
     if (shared && !o->workers) o->workers = all > s->job.on_node ? all / s->job.on_node : 1;
 }
 
-static mt_status open_executor(struct mt_session *s, mt_err *e)
+static mt_status open_executor(struct mt_session *s, struct mt_ctx *const ctxs[], mt_err *e)
 {
     struct mt_exec_options xo = {.order_seed = (int)s->cfg->device_order_seed,
                                  .compare = s->cfg->run_trace_collectives,
                                  .ring = s->n_local > 16 ? 64 : 0}; /* many ranks: each with a short queue */
-    struct mt_ctx **ctxs = calloc((size_t)s->n_local, sizeof *ctxs);
     choose_workers(s, &xo);
+    return mt_exec_open(&s->exec, xo, ctxs, s->n_local, &s->dev, e);
+}
+
+static mt_status open_machine(struct mt_session *s, mt_err *e)
+{
+    struct mt_ctx **ctxs = calloc((size_t)s->n_local, sizeof *ctxs);
     mt_status st =
         mt_job_agree(&s->job, ctxs ? MT_OK : mt_err_set(e, MT_IO, "no memory for %d ranks", s->n_local), e);
     for (int i = 0; i < s->n_local && st == MT_OK; i++) ctxs[i] = &s->rank[i].ctx;
@@ -283,7 +308,9 @@ static mt_status open_executor(struct mt_session *s, mt_err *e)
         st = mt_comm_open(&s->comm, &s->job, ctxs, MT_N_GROUPS, members, &s->mesh, e);
         for (int i = 0; i < s->n_local && st == MT_OK; i++)
             mt_traffic_init(&s->rank[i].traffic, ctxs[i], (int)s->cfg->mesh_ranks_per_node);
-        if (st == MT_OK) st = mt_exec_open(&s->exec, xo, ctxs, s->n_local, &s->dev, e);
+        if (st == MT_OK)
+            st = s->device ? s->device->open(&s->backend, ctxs, s->n_local, s->job.me, e)
+                           : open_executor(s, ctxs, e);
         st = mt_job_agree(&s->job, st, e);
     }
     free(ctxs);
@@ -318,7 +345,7 @@ static mt_status open_local(struct mt_session *s, mt_err *e)
     MT_TRY(mt_fit_check(s, e));
     MT_TRY(prove(s, e));
     MT_TRY(open_other_models(s, e));
-    MT_TRY(mt_arenas_open(s, e));
+    if (!s->device) MT_TRY(mt_arenas_open(s, e));
     for (int i = 0; i < s->n_local; i++) {
         MT_TRY(open_rank(s, i, e));
         s->args[i] = &s->rank[i].step;
@@ -386,7 +413,7 @@ mt_status mt_session_open_job(struct mt_session *s, const mt_config *cfg, const 
                              .first = job->first,
                              .n_local = job->n_local};
     MT_TRY(mt_job_agree(job, open_local(s, e), e));
-    return open_executor(s, e);
+    return open_machine(s, e);
 }
 
 mt_status mt_session_open(struct mt_session *s, const mt_config *cfg, int world, bool inference, mt_err *e)
@@ -398,6 +425,7 @@ mt_status mt_session_open(struct mt_session *s, const mt_config *cfg, int world,
 void mt_session_close(struct mt_session *s)
 {
     mt_exec_close(s->exec);
+    if (s->device) s->device->close(s->backend);
     mt_comm_close(&s->comm);
     mt_arenas_close(s);
     for (int i = 0; i < s->n_local && s->rank; i++) {
@@ -415,6 +443,7 @@ void mt_session_close(struct mt_session *s)
 mt_status mt_session_run(struct mt_session *s, void (*host)(struct mt_ctx *, void *), mt_err *e)
 {
     void **args = s->args;
+    if (s->device) return s->device->run(s->backend, host, args, e);
     mt_status st = mt_exec_run(s->exec, host, args);
     for (int i = 0; i < s->n_local && st != MT_OK; i++)
         if (s->rank[i].ctx.err.code != MT_OK)

@@ -4,6 +4,7 @@
 #define MT_TRAIN_SESSION_H
 #include "comm/comm.h"
 #include "config/config.h"
+#include "device/backend.h"
 #include "device/cpu/exec.h"
 #include "device/mapping.h"
 #include "device/record.h"
@@ -17,7 +18,7 @@ struct mt_session_rank {
     struct mt_ctx ctx;
     struct mt_step step;
     struct mt_traffic traffic;            /* of the last run */
-    struct mt_mapping arena[MT_N_ARENAS]; /* owned: plan.peak bytes each */
+    struct mt_mapping arena[MT_N_ARENAS]; /* owned: plan.peak bytes each; not with a backend */
 };
 struct mt_session {
     const mt_config *cfg; /* borrowed */
@@ -30,7 +31,10 @@ struct mt_session {
     int rounds;        /* of dispatch, everywhere, in the record that was laid out */
     struct mt_job job; /* its processes; borrowed */
     struct mt_comm comm;
-    struct mt_exec *exec;
+    struct mt_exec *exec;                /* NULL where there is a backend */
+    const struct mt_backend_ops *device; /* NULL: the cpu's executor */
+    void *backend;
+    char found[192]; /* what was looked for and found of it */
     struct mt_session_rank
         *rank;   /* owned: this process's, n_local of them; ranks [first, first + n_local) of world */
     void **args; /* owned: their steps, for the executor */

@@ -3,12 +3,14 @@
 #define MT_TRAIN_SPACE_H
 #include "config/config.h"
 
-enum { MT_SPACE_AXES = 40, MT_SPACE_VALUES = 16, MT_SPACE_TEXT = 32 };
+enum { MT_SPACE_AXES = 40, MT_SPACE_VALUES = 16, MT_SPACE_TEXT = 64 };
 struct mt_axis {
     mt_option_id option;
     const char *note; /* "" or what else changes than time and memory */
     int n;
-    char value[MT_SPACE_VALUES][MT_SPACE_TEXT]; /* no two alike; the first is the configuration's own */
+    char value
+        [MT_SPACE_VALUES]
+        [MT_SPACE_TEXT]; /* no two alike; the first is the configuration's own, which is not read again */
 };
 struct mt_space {
     int n;

@@ -4,10 +4,12 @@
 #include <unistd.h>
 
 #include "base/features.h"
+#include "train/events.h"
 #include "train/folder.h"
 #include "train/parts.h"
 #include "train/run.h"
 #include "train/say.h"
+#include "train/startup.h"
 #include "train/usage.h"
 #include "train/wire.h"
 
@@ -114,9 +116,11 @@ static mt_status open_items(struct mt_run *r, mt_err *e)
 /* Processes of two builds, or of two configurations, would not do the same. */
 static mt_status same_everywhere(const struct mt_run *r, mt_err *e)
 {
-    char build[80], *text = NULL;
+    char build[160], id[48], *text = NULL;
     size_t bytes = 0;
-    snprintf(build, sizeof build, "%s, operations %016" PRIx64, MT_VERSION, mt_op_table_hash());
+    mt_startup_build(id, sizeof id);
+    snprintf(build, sizeof build, "%s, operations %016" PRIx64 ", build %s", MT_VERSION, mt_op_table_hash(),
+             id);
     MT_TRY(mt_job_same(r->job, "the program (its version)", build, e));
     FILE *f = open_memstream(&text, &bytes);
     mt_status st = f ? MT_OK : mt_err_set(e, MT_IO, "no memory for the configuration's text");
@@ -170,6 +174,13 @@ static mt_status open_rest(struct mt_run *r, mt_imbalance *ahead, mt_err *e)
     return MT_OK;
 }
 
+static mt_status open_guards(struct mt_run *r, mt_err *e)
+{
+    MT_TRY(mt_guard_open(&r->guard, r->cfg, e));
+    MT_TRY(mt_replicas_open(&r->replicas, &r->s, e));
+    return mt_stragglers_open(&r->stragglers, &r->s, e);
+}
+
 static void say_imbalance(const struct mt_run *r, const mt_imbalance *x)
 {
     if (!(x->data > 0)) return;
@@ -182,21 +193,40 @@ mt_status mt_run_open(struct mt_run *r, mt_err *e)
 {
     char resume[MT_CKPT_PATH] = "";
     mt_imbalance ahead = {0};
+    struct mt_startup phases;
     double t0 = mt_now();
+    mt_startup_begin(&phases);
     MT_TRY(same_everywhere(r, e));
+    mt_startup_binding(r->job);
+    mt_startup_mark(&phases, "agreement");
     MT_TRY(mt_job_agree(r->job, open_data(r, e), e));
+    mt_startup_mark(&phases, "data");
     MT_TRY(mt_session_open_job(&r->s, r->cfg, r->job, false, e));
+    mt_watchdog_session(r->watchdog, &r->s);
     MT_TRY(same_layout(r, e));
+    mt_startup_mark(&phases, "plan and arenas");
     MT_TRY(mt_job_agree(r->job, r->job->me ? MT_OK : mt_folder_open(r->cfg, &r->lock, e), e));
+    if (r->job->me == 0) mt_ending_begin(&r->ending);
+    (void)mt_job_any(r->job, false); /* what an earlier job left is gone before the others may write theirs */
+    if (r->job->me != 0) mt_ending_begin(&r->ending);
     MT_TRY(open_items(r, e));
     MT_TRY(mt_run_open_saves(r, e));
-    mt_control_signals(&r->control);
+    r->control.x[MT_CONTROL_STOP] = mt_watchdog_stop(r->watchdog);
     mt_control_agree(&r->control, r->job);
     if (r->control.x[MT_CONTROL_STOP])
         MT_FAIL(e, MT_PREEMPTED, "stopped before the first step; what was saved before is as it was");
+    mt_startup_mark(&phases, "folder");
     MT_TRY(initial_state(r, resume, e));
+    mt_startup_mark(&phases, resume[0] ? "checkpoint" : "weights");
     MT_TRY(mt_job_agree(r->job, open_rest(r, &ahead, e), e));
+    MT_TRY(mt_job_agree(r->job, open_guards(r, e), e));
+    MT_TRY(mt_guard_recall(&r->guard, r->job, e));
     MT_TRY(mt_job_agree(r->job, r->cfg->run_memory ? mt_usage_report(&r->s, e) : MT_OK, e));
+    mt_startup_mark(&phases, "first batches");
+    mt_startup_say(&phases, r->job);
+    mt_note(r->cfg, r->job, r->at.step, resume[0] ? MT_NOTE_RESUME : MT_NOTE_START,
+            "%d rank%s, moetitan %s%s%s", r->world, r->world > 1 ? "s" : "", MT_VERSION,
+            resume[0] ? ", from " : "", resume);
     if (r->job->me != 0) return MT_OK;
     mt_metrics_banner(&r->metrics, &r->s);
     say_imbalance(r, &ahead);
@@ -211,9 +241,13 @@ void mt_run_close(struct mt_run *r)
     mt_loader_close(r->loader);
     mt_metrics_close(&r->metrics);
     mt_saver_close(r->saver);
+    mt_guard_close(&r->guard);
+    mt_replicas_close(&r->replicas);
+    mt_stragglers_close(&r->stragglers);
     mt_ckpt_items_close(&r->items);
     mt_wire_trace_end(&r->s);
     mt_tracing_close(&r->tracing);
+    mt_watchdog_session(r->watchdog, NULL);
     mt_session_close(&r->s);
     free(r->staging);
     free(r->routed);

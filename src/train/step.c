@@ -201,6 +201,14 @@ static void balance_experts(struct mt_rank *r, double rate)
     }
 }
 
+/* From numbers that are equal on all ranks: all do the same. */
+static bool is_good(const struct mt_step *t)
+{
+    if (!isfinite(t->norm) || !isfinite(t->loss)) return false;
+    if (t->norm_limit > 0 && t->norm > t->norm_limit) return false;
+    return !(t->loss_limit > 0 && t->loss > t->loss_limit * (double)t->valid);
+}
+
 void mt_train_step(struct mt_ctx *ctx, void *arg)
 {
     struct mt_step *t = arg;
@@ -219,7 +227,7 @@ void mt_train_step(struct mt_ctx *ctx, void *arg)
     mt_host_read(s, MT_READ_LOSS, 0, m->loss_sum, &t->loss);
     mt_host_read(s, MT_READ_STATE, 0, m->valid_sum, &t->valid);
     mt_host_read(s, MT_READ_NORM, 0, t->optim->norm, &t->norm);
-    t->updated = isfinite(t->norm) && isfinite(t->loss); /* equal on all ranks: all do the same */
+    t->updated = is_good(t);
     if (!t->updated) return;
     mt_optim_update(t->optim, r, t->cfg, t->step, t->lr_factor);
     balance_experts(r, t->cfg->model_bias_rate);

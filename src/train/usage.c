@@ -157,18 +157,18 @@ static mt_status write_json(const struct mt_usage *u, mt_err *e)
 
 static mt_status say_table(const struct mt_usage *u, mt_err *e)
 {
-    char pages[256], *text = NULL;
+    char pages[256] = "", *text = NULL;
     size_t bytes = 0;
     FILE *f = open_memstream(&text, &bytes);
     MT_REQUIRE(f, e, MT_IO, "no memory for the report of run.memory");
-    mt_arenas_text(&u->s->pages, &u->s->mapping, pages, sizeof pages);
+    if (!u->s->device) mt_arenas_text(&u->s->pages, &u->s->mapping, pages, sizeof pages);
     mt_usage_print(u, 8, f);
     bool ok = !fclose(f);
     if (ok) {
         mt_say("memory of a rank, by class\n");
         for (const char *at = text; *at; at += strcspn(at, "\n") + 1)
             mt_say("%.*s", (int)strcspn(at, "\n") + 1, at);
-        mt_say("  pages of the arenas here: %s\n", pages);
+        if (!u->s->device) mt_say("  pages of the arenas here: %s\n", pages);
     }
     free(text);
     MT_REQUIRE(ok, e, MT_IO, "no memory for the report of run.memory");
@@ -179,7 +179,7 @@ void mt_usage_warn(const struct mt_session *s)
 {
     char pages[256];
     mt_arenas_text(&s->pages, &s->mapping, pages, sizeof pages);
-    if (s->pages.elsewhere) mt_say("pages     %s\n", pages);
+    if (!s->device && s->pages.elsewhere) mt_say("pages     %s\n", pages);
 }
 
 mt_status mt_usage_report(const struct mt_session *s, mt_err *e)

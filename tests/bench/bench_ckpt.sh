@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# bench_ckpt.sh MOETITAN FOLDER [PYTHON]: saves of two processes, a gigabyte of state under AdamW, while they train: what they add to
+# bench_ckpt.sh MOETITAN FOLDER [PYTHON]: saves of two processes, state under AdamW, a gigabyte of it, while they train: what they add to
 # the steps, how long they take, at which share of the disk's own rate; and torch.distributed.checkpoint's asynchronous forms of as
-# many bytes, on the same disk, in steps of a like length, if PYTHON has torch.
+# many bytes, on the same disk, in steps of a like length, if PYTHON has torch. SAVES=N: how many; LAYERS=N: 126 MB each.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 bin=$(realpath "$1") python=${3:-}
 mkdir -p "$2"
 work=$(realpath "$2")
-saves=${SAVES:-8}
+saves=${SAVES:-8} layers=${LAYERS:-8}
+half=$((layers * 62914560)) # what a process writes
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 export OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,vader OMPI_MCA_btl_vader_single_copy_mechanism=none
 median() { sort -g | awk '{ x[NR] = $1 } END { print NR % 2 ? x[(NR + 1) / 2] : (x[NR / 2] + x[NR / 2 + 1]) / 2 }'; }
@@ -21,13 +22,13 @@ raw_once() {
     local begun seconds
     rm -f "$work"/raw.*
     begun=$(date +%s.%N)
-    for i in 1 2; do dd if="$work/random" of="$work/raw.$i" bs=1M oflag=direct conv=fsync 2>/dev/null & done
+    for i in 1 2; do dd if="$work/random" of="$work/raw.$i" bs=4M oflag=direct conv=fsync 2>/dev/null & done
     wait
     seconds=$(awk -v a="$begun" -v b="$(date +%s.%N)" 'BEGIN { print b - a }')
-    awk -v s="$seconds" 'BEGIN { print 2 * 503.316480 / s }'
+    awk -v s="$seconds" -v half=$half 'BEGIN { print 2e-6 * half / s }'
 }
 raw_rate() {
-    head -c 503316480 /dev/urandom >"$work/random"
+    head -c $half /dev/urandom >"$work/random"
     for _ in 1 2 3 4 5; do
         cat "$work/random" >/dev/null
         raw_once
@@ -38,7 +39,7 @@ raw_rate() {
 config() {
     "$bin" data pack README.md -o "$work/text" >/dev/null
     cat >"$work/bench.yaml" <<END
-model: {vocab: 256, dim: 1024, layers: 8, heads: 16, kv_heads: 16, head_dim: 64, ffn: 2048}
+model: {vocab: 256, dim: 1024, layers: $layers, heads: 16, kv_heads: 16, head_dim: 64, ffn: 2048}
 train: {steps: $((4 * saves + 8)), seq_len: 256, global_batch: 4, micro_batch: 1, dtype: bf16, log_interval: 1000, eval_interval: 0}
 optim: {lr: 1e-4, warmup_steps: 1, groups: [{match: '*', optimizer: adamw}]}
 data: {train: $work/text, valid: '', valid_fraction: 0}
@@ -58,7 +59,7 @@ plain_step() { awk -F'[:,]' '{ for (i = 1; i < NF; i++) if ($i ~ /"tokens_per_s"
 
 config
 raw=$(raw_rate)
-echo "raw       $raw MB/s: two of dd, O_DIRECT, 1 MiB at a time, random bytes, median of 5"
+echo "raw       $raw MB/s: two of dd, O_DIRECT, 4 MiB at a time, random bytes, median of 5"
 rm -rf "$work/run"
 train >"$work/out"
 grep '  checkpoint ' "$work/out" | tail -n "$saves" >"$work/saves"
@@ -80,7 +81,7 @@ if [[ -z $python ]] || ! "$python" -c 'import torch' 2>/dev/null; then
     echo "dcp       not measured: name a python with torch (tests/oracle/requirements.txt)"
     exit 0
 fi
-"$python" -m torch.distributed.run --nproc-per-node 2 tests/bench/bench_ckpt_dcp.py "$work/dcp" "$saves" 2>"$work/err" | tee "$work/dcp.out" |
+LAYERS=$((layers * 5 / 2)) "$python" -m torch.distributed.run --nproc-per-node 2 tests/bench/bench_ckpt_dcp.py "$work/dcp" "$saves" 2>"$work/err" | tee "$work/dcp.out" |
     sed 's/^dcp /dcp       /'
 awk -v mine="$mine" -v load="$load" '
     $2 == "load" { printf "ratio     load: %.2f of DCP'\''s\n", load / $3; next }

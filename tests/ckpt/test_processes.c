@@ -22,7 +22,8 @@ struct holder {
 };
 struct loading {
     struct holder *holder; /* [processes] */
-    const char *folder;    /* of a checkpoint; NULL: the newest of the run */
+    const char *folder;    /* of a checkpoint; NULL: the newest of the run: */
+    const char *run;
     struct mt_ckpt_demand want;
 };
 
@@ -54,7 +55,7 @@ static void load_one(void *arg, const struct mt_job *job)
     if (l->folder)
         h->st = mt_ckpt_load_as(l->folder, &l->want, &h->w.items, job, &h->loaded, &h->e);
     else
-        h->st = mt_ckpt_resume(run_folder(), NULL, &h->w.items, job, h->path, &h->loaded, &h->e);
+        h->st = mt_ckpt_resume(l->run, NULL, &h->w.items, job, h->path, &h->loaded, &h->e);
 }
 
 /* The rows that it holds are those of `from`, and no others have changed. */
@@ -107,7 +108,8 @@ static void reshaped(int version, int before, int after, int replicas, bool weig
     make_world(&w, 1);
     write_sound(&c, &w, run_folder(), version, before, 7);
     for (size_t b = 0; b < sizeof budgets / sizeof *budgets; b++) {
-        struct loading l = {h, c.folder, {.step = 7, .weights_only = weights_only, .budget = budgets[b]}};
+        struct loading l = {
+            h, c.folder, NULL, {.step = 7, .weights_only = weights_only, .budget = budgets[b]}};
         for (int i = 0; i < after; i++) hold_evenly(&h[i], after, i, replicas);
         int64_t sent = hub_run(after, load_one, &l);
         for (int i = 0; i < after; i++) {
@@ -139,7 +141,7 @@ TEST(own_rows_are_read_by_their_owner)
     struct written c;
     make_world(&w, 1);
     write_sound(&c, &w, run_folder(), 2, 4, 1);
-    struct loading l = {h, c.folder, {.step = -1, .budget = mt_deal_usual()}};
+    struct loading l = {h, c.folder, NULL, {.step = -1, .budget = mt_deal_usual()}};
     for (int i = 0; i < 4; i++) hold_evenly(&h[i], 4, i, 1);
     hub_run(4, load_one, &l);
     int64_t bias = mt_ckpt_item_bytes(&w.item[TENSORS - 1]);
@@ -204,7 +206,7 @@ TEST(any_rows)
         make_world(&w, (uint32_t)seed);
         write_random(&c, &w, 1 + (int)draw(6));
         int n = 1 + (int)draw(7);
-        struct loading l = {h, c.folder, {.step = 5, .budget = {1 + draw(300), 1 + draw(600)}}};
+        struct loading l = {h, c.folder, NULL, {.step = 5, .budget = {1 + draw(300), 1 + draw(600)}}};
         for (int i = 0; i < n; i++) hold_random(&h[i]);
         hub_run(n, load_one, &l);
         bool ok = true;
@@ -239,7 +241,7 @@ TEST(damage_is_heard_by_all)
     write_sound(&b, &newer, run_folder(), 2, 4, 2);
     for (int what = 0; what < 3; what++) {
         const char *const name[] = {"rank-00003.safetensors", "rank-00002.json", "metrics.jsonl"};
-        struct loading l = {h, NULL, {.step = -1}};
+        struct loading l = {.holder = h, .run = run_folder()};
         flip_at(b.folder, name[what], 30);
         for (int i = 0; i < 5; i++) hold_evenly(&h[i], 5, i, 1);
         quiet_begin(&q);
@@ -258,7 +260,7 @@ TEST(damage_is_heard_by_all)
     }
     flip_at(a.folder, "rank-00001.safetensors", 30);
     flip_at(b.folder, "rank-00001.safetensors", 30);
-    struct loading l = {h, NULL, {.step = -1}};
+    struct loading l = {.holder = h, .run = run_folder()};
     for (int i = 0; i < 5; i++) hold_evenly(&h[i], 5, i, 1);
     quiet_begin(&q);
     hub_run(5, load_one, &l);
@@ -277,7 +279,7 @@ TEST(another_model)
     make_world(&w, 1);
     write_sound(&c, &w, run_folder(), 2, 2, 1);
     write_sound(&c, &w, run_folder(), 2, 2, 2);
-    struct loading l = {h, NULL, {.step = -1}};
+    struct loading l = {.holder = h, .run = run_folder()};
     for (int i = 0; i < 3; i++) {
         hold_evenly(&h[i], 3, i, 1);
         strcpy(h[i].w.item[1].name, "layers.0.other.weight");

@@ -14,11 +14,10 @@ struct run {
     mt_config cfg;
 };
 
-static void open_run(struct run *r, const struct mt_ckpt_items *items)
+static void open_saver(struct run *r, const struct mt_ckpt_items *items)
 {
     mt_err e = {0};
     mt_config_defaults(&r->cfg);
-    r->job = mt_job_alone(1);
     r->buffer = aligned_alloc(MT_PART_ALIGN, (WRITERS + 1) * CHUNK);
     memset(r->buffer, 1, (WRITERS + 1) * CHUNK); /* as an arena is */
     const struct mt_saver_options o = {.run_dir = run_folder(),
@@ -27,6 +26,11 @@ static void open_run(struct run *r, const struct mt_ckpt_items *items)
                                        .writers = {.threads = WRITERS, .chunk = CHUNK, .buffer = r->buffer}};
     CHECK_INT(mt_make_folders(run_folder(), &e), MT_OK);
     CHECK_INT(mt_saver_open(&r->saver, &o, items, &e), MT_OK);
+}
+static void open_run(struct run *r, const struct mt_ckpt_items *items)
+{
+    r->job = mt_job_alone(1);
+    open_saver(r, items);
 }
 static void close_run(struct run *r)
 {
@@ -86,28 +90,76 @@ TEST(it_is_there_when_all_know)
     close_run(&r);
 }
 
-/* Another process still writes, for as long as it likes; then the manifest's turn has come. */
-TEST(nothing_is_published_before_all_have_written)
+/* Two processes: what the other one has to write, and nothing to say. */
+static int64_t others[2][2];
+static void sum(void *impl, int64_t *x, int64_t n)
 {
-    static struct world w;
-    static struct run r;
-    int64_t busy = 1, failed;
-    make_world(&w, 1);
-    open_run(&r, &w.items);
-    begin(&r, 1, 0);
-    while (busy) {
-        mt_saver_pause(r.saver);
-        mt_saver_tell(r.saver, &busy, &failed);
-        CHECK_INT(mt_saver_heard(r.saver, 1, failed), MT_SAVER_NOTHING);
+    const int64_t *other = impl;
+    for (int64_t i = 0; i < n; i++) x[i] += other[i];
+}
+static void most(void *impl, int64_t *x, int64_t n)
+{
+    (void)impl, (void)x, (void)n;
+}
+static const struct mt_job_ops ops = {.sum = sum, .most = most};
+
+static void make_process(struct world *w, int me)
+{
+    make_world(w, (uint32_t)me);
+    for (int t = 0; t < TENSORS; t++) {
+        w->piece[t].rank = me;
+        w->piece[t].rows = w->item[t].rows / 2;
+        w->piece[t].row0 = me ? w->item[t].rows / 2 : 0;
+        if (me) w->piece[t].rows = w->item[t].rows - w->piece[t].row0;
     }
+    struct mt_parts parts;
+    mt_err e = {0};
+    CHECK_INT(mt_parts_open(&parts, &w->items, 2, NULL, &e), MT_OK);
+    others[!me][me] = parts.file[0].bytes; /* what the other will be told */
+    mt_parts_close(&parts);
+}
+static void join(struct run *r, const struct world *w, int me)
+{
+    r->job = (struct mt_job){.n = 2,
+                             .me = me,
+                             .on_node = 2,
+                             .world = 2,
+                             .first = me,
+                             .n_local = 1,
+                             .ops = &ops,
+                             .impl = others[me]};
+    open_saver(r, &w->items);
+}
+
+/* The first has all its files and waits for the other's; when these are there, it needs nobody's word. */
+TEST(published_when_all_have_written)
+{
+    static struct world w[2];
+    static struct run r[2];
+    struct mt_ckpt_meta meta;
+    int64_t busy, failed;
+    mt_err e = {0};
+    for (int i = 0; i < 2; i++) make_process(&w[i], i);
+    for (int i = 0; i < 2; i++) join(&r[i], &w[i], i);
+    begin(&r[0], 1, 0);
     for (int i = 0; i < 20; i++) {
-        mt_saver_pause(r.saver);
-        CHECK_INT(mt_saver_heard(r.saver, 1, 0), MT_SAVER_NOTHING);
-        CHECK(!exists(step_folder(1)));
+        mt_saver_pause(r[0].saver);
+        mt_saver_tell(r[0].saver, &busy, &failed);
+        CHECK(busy && !failed && !exists(step_folder(1)));
     }
-    CHECK_INT(finish(&r), MT_SAVER_SAVED);
-    CHECK(exists(step_folder(1)));
-    close_run(&r);
+    begin(&r[1], 1, 0);
+    for (busy = 1; busy;) {
+        mt_saver_pause(r[0].saver);
+        mt_saver_tell(r[0].saver, &busy, &failed);
+    }
+    CHECK_INT(mt_ckpt_verify(step_folder(1), &meta, &e), MT_OK);
+    for (int i = 0; i < 2; i++) CHECK_INT(finish(&r[i]), MT_SAVER_SAVED);
+    /* the other one fails before it has written: the first waits for it no longer */
+    begin(&r[0], 2, 0);
+    CHECK_INT(mt_saver_heard(r[0].saver, 1, 1), MT_SAVER_NOTHING);
+    CHECK_INT(finish(&r[0]), MT_SAVER_GIVEN_UP);
+    CHECK(!exists(step_folder(2)));
+    for (int i = 0; i < 2; i++) close_run(&r[i]);
 }
 
 TEST(another_process_fails)
@@ -115,13 +167,17 @@ TEST(another_process_fails)
     static struct world w;
     static struct run r;
     char saving[MT_CKPT_PATH + 8];
+    struct mt_ckpt_meta meta;
+    mt_err e = {0};
     make_world(&w, 1);
     open_run(&r, &w.items);
     begin(&r, 1, 0);
     CHECK_INT(mt_saver_heard(r.saver, 1, 1), MT_SAVER_NOTHING);
     CHECK_INT(finish(&r), MT_SAVER_GIVEN_UP);
     snprintf(saving, sizeof saving, "%s.saving", step_folder(1));
-    CHECK(!exists(step_folder(1)) && !exists(saving));
+    CHECK(!exists(saving));
+    if (exists(step_folder(1)))
+        CHECK_INT(mt_ckpt_verify(step_folder(1), &meta, &e), MT_OK); /* it was too late */
     begin(&r, 1, 0);
     CHECK_INT(finish(&r), MT_SAVER_SAVED);
     close_run(&r);
@@ -198,7 +254,7 @@ TEST(the_buffers_are_all_it_takes)
 int main(void)
 {
     RUN(it_is_there_when_all_know);
-    RUN(nothing_is_published_before_all_have_written);
+    RUN(published_when_all_have_written);
     RUN(another_process_fails);
     RUN(metrics_up_to_the_step);
     RUN(the_buffers_are_all_it_takes);

@@ -1,18 +1,24 @@
-# test: timeout=120
-# Every exit code that a training run on one rank has, each from its cause, with what the message must say.
+# test: timeout=240
+# Every exit code that a training run on one rank has, each from its cause, with what the message must say; and exit.json. The
+# others: 1 tests/base/test_status.c, 8, 9 and 11 tests/comm/test_fail_mpi.sh.
 source tests/check.sh
 source tests/train/tiny.sh
 tiny_setup
 n=0
-trained() { # EXPECTED WHAT OPTIONS...   a run in a folder of its own
+trained() { # EXPECTED WHAT OPTIONS...   a run in a folder of its own, which is there before
     n=$((n + 1))
+    [[ $1 == 6 ]] || mkdir -p "$work/$n/run"
     run train "$work/$n" train.steps=4 optim.warmup_steps=0 "${@:3}"
     check "$2: exit code $1" ended "$1"
+}
+reason() { # FOLDER CODE NAME PATTERN   what its exit.json says
+    grep -qE "^\{\"code\":$2,\"name\":\"$3\",\"message\":\"[^\"]*$4.*,\"step\":[0-9]+,\"rank\":0,\"time\":\"[-0-9]+T[:0-9]+Z\",\"job\":" "$1/run/exit.json"
 }
 
 trained 0 "a good run"
 run "$MT_BIN" ckpt verify "$work/1/run/ckpt/step-00000004"
 check "its checkpoint is whole" ended 0
+check "a good run: exit.json" reason "$work/1" 0 OK ''
 
 # 2: configuration
 trained 2 "an unknown key" train.stepz=5
@@ -29,15 +35,19 @@ check "no such file: named" says nowhere.yaml
 run "$MT_BIN" train
 check "no file: exit code 2" ended 2
 trained 2 "no data" data.train=
+check "no data: exit.json" reason "$work/$n" 2 CONFIG 'data\.train is empty'
 trained 2 "an instruction set of another machine" device.isa="$([[ $(uname -m) == x86_64 ]] && echo neon || echo avx2)"
 
 # 3: memory
-trained 3 "too little memory" device.memory=256KiB
-check "too little memory: needed and allowed" says 'needs [0-9]+ bytes in the device arena and device.memory allows 262144: [0-9]+ too many'
+trained 3 "too little memory" device.memory=64KiB
+check "too little memory: needed and allowed" says 'needs [0-9]+ bytes in the device arena and device.memory allows 65536: [0-9]+ too many'
 check "too little memory: the table" says '^  device +[0-9.]+ +[0-9.]+  f32 masters$'
 check "too little memory: what would help" says '^  [a-z_.]+=[0-9A-Za-z.]+ +device saves [0-9]+ \([0-9.]+ MiB\); costs: '
 check "too little memory: that it is not enough" says '^The least that was found, with .*, still takes device [0-9]+, host [0-9]+ on a rank: [0-9]+ too many'
-check "too little memory: nothing was written" test ! -e "$work/$n/run"
+check "too little memory: exit.json, and nothing else" test "$(ls "$work/$n/run")" = exit.json
+check "too little memory: exit.json" reason "$work/$n" 3 NOFIT 'device\.memory allows 65536'
+run train "$work/never" train.steps=4 optim.warmup_steps=0 device.memory=64KiB
+check "without a folder none is made" test ! -e "$work/never/run"
 trained 3 "too little host memory" host.memory=1KiB
 check "too little host memory: says which" says 'host.memory allows 1024'
 run "$MT_BIN" train configs/jupiter-952b.yaml train.seq_len=32 data.mode=windows data.train="$work/corpus" run.dir="$work/large" \
@@ -53,6 +63,7 @@ check "no memory node: what there is" says 'host\.numa: "near" is neither auto n
 # 4: data
 trained 4 "no such data" data.train="$work/nothing"
 check "no such data: named" says "$work/nothing"
+check "no such data: exit.json" reason "$work/$n" 4 DATA nothing
 cp "$work/corpus.idx" "$work/cut.idx"
 head -c 100 "$work/corpus.bin" >"$work/cut.bin"
 trained 4 "tokens cut off" data.train="$work/cut"
@@ -67,6 +78,7 @@ trained 4 "too few tokens for one sequence" train.seq_len=64Ki train.micro_batch
 # 5: checkpoints
 trained 5 "no checkpoint where one is required" ckpt.resume=required
 check "no checkpoint where one is required: says so" says 'no valid checkpoint'
+check "no checkpoint where one is required: exit.json" reason "$work/$n" 5 CKPT 'no valid checkpoint'
 run train "$work/c" train.steps=21 train.eval_interval=0
 check "checkpoints of steps 7, 14 and 21" test "$(echo "$work"/c/run/ckpt/step-000000{07,14,21}/manifest.json | xargs ls | wc -l)" = 3
 damage() { # FILE   one bit of its first tensor, which is a parameter: a sample does not read the optimizer's state
@@ -108,13 +120,38 @@ check "a file where the folder should be: named" says "'?run"
 trained 6 "a folder that cannot be made" run.dir=/proc/nowhere/run
 check "a folder that cannot be made: named" says '/proc/nowhere'
 
+mkdir -p "$work/locked/run"
+exec 9<"$work/locked/run"
+flock -n 9
+run train "$work/locked" train.steps=4 optim.warmup_steps=0
+exec 9<&-
+check "a folder of another job: exit code 6" ended 6
+check "a folder of another job: its exit.json is not touched" test ! -e "$work/locked/run/exit.json"
+chmod 755 "$work"
+mkdir -p "$work/nodata/run/metrics.jsonl" # a folder where a file should be
+run train "$work/nodata" train.steps=4 optim.warmup_steps=0
+check "metrics that cannot be written: exit code 6" ended 6
+check "metrics that cannot be written: exit.json" reason "$work/nodata" 6 IO 'metrics\.jsonl'
+
+# 7: the device, here a machine that says nonsense of its processors
+faults=$work/faults.so
+check "the library of faults builds" ${CC:-gcc} -std=c11 -D_GNU_SOURCE -O2 -fPIC -shared -o "$faults" tests/interpose/faults.c -ldl
+if compgen -G '/sys/devices/system/node/node*/cpulist' >/dev/null; then
+    MT_FAULT_CPULIST=1 LD_PRELOAD=$faults trained 7 "a memory node without a list of processors" host.numa=auto
+    check "a memory node without a list of processors: named" says 'cpulist: "none" is no list of processors'
+    check "a memory node without a list of processors: exit.json" reason "$work/$n" 7 DEVICE cpulist
+fi
+
 # 10: not finite
 run train "$work/bad" train.steps=100 optim.warmup_steps=0 train.eval_interval=0 \
     optim.lr=10 optim.weight_decay=10 # each step multiplies the weights by 1 - 10 x 10
 check "a loss that is no number: exit code 10" ended 10
 check "a loss that is no number: says what and what to do" says 'step [0-9]+: the loss is .* and the gradient norm .*optim\.lr'
 
+check "a loss that is no number: exit.json" reason "$work/bad" 10 NONFINITE 'the loss is'
+
 # 75: stopped
 trained 75 "stopped after two steps" run.stop_after=2
+check "stopped after two steps: exit.json" reason "$work/$n" 75 PREEMPTED 'stopped after step 2'
 check "stopped after two steps: says how to go on" says 'stopped after step 2 of 4; .* goes on'
 finish

@@ -185,6 +185,7 @@ TEST(what_does_not_fit_and_what_is_assumed)
     make(2, "--ranks 4 --assumptions cluster.size.device=1e6 cluster.size.device_other=9e5", MT_NOFIT);
     check_well_formed(page);
     CHECK(strstr(page, "Does not fit: ") && strstr(page, "+20%</th>") && strstr(page, ">limit "));
+    CHECK(strstr(page, "checkpoint +25.0% -16.7%</td>") && strstr(page, "fits if ") == NULL);
     CHECK_INT(plan(2, "--html /no/such/folder/page.html"), MT_IO);
     CHECK(strstr(e.msg, "/no/such/folder/page.html"));
     CHECK_INT(plan(2, "--trace-rank 16 --html /dev/null"), MT_CONFIG);
@@ -203,15 +204,31 @@ TEST(always_the_same_and_bounded)
 }
 
 /* ---- pictures of a real step ---- */
+/* Columns' worth of a window in which a stream is at work, or its transfers wait for other ranks. */
+static double at_work(const struct mt_timeline *t, int s, const struct mt_window *w)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < t->q->n; i++) {
+        int64_t from = t->begin[i] > w->from ? t->begin[i] : w->from,
+                to = t->end[i] < w->to ? t->end[i] : w->to;
+        if (t->q->rec[i].stream == s && t->q->rec[i].op != MT_OP_wait && to > from)
+            sum += (double)(to - from);
+    }
+    return sum * MT_COLUMNS / (double)(w->to - w->from);
+}
 static void check_runs(const struct mt_timeline *t)
 {
     static struct mt_run run[MT_COLUMNS];
     struct mt_window w[MT_MOST_WINDOWS];
     int n, windows = mt_picture_windows(t, w);
+    double filled;
     CHECK_INT(windows, 4);
     for (int i = 0; i < windows; i++)
         for (int s = 0; s < MT_N_STREAMS; s++) {
             CHECK_INT(mt_picture_stream(t, s, &w[i], run, &n, &e), MT_OK);
+            filled = 0;
+            for (int k = 0; k < n; k++) filled += run[k].to - run[k].from;
+            if (s != MT_COMPUTE) CHECK(fabs(filled - at_work(t, s, &w[i])) < 0.51);
             for (int k = 0; k < n; k++)
                 CHECK(run[k].from < run[k].to && run[k].from >= (k ? run[k - 1].to : 0) &&
                       run[k].to <= MT_COLUMNS && run[k].ink < 2 * MT_N_INKS &&

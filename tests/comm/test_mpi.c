@@ -275,6 +275,26 @@ TEST(processes_talk)
     }
 }
 
+/* Notes come without anybody waiting for them, from each once; and a process knows how many calls it has entered. */
+TEST(notes_are_taken)
+{
+    int n = job_->n, me = job_->me, sum = 0, from, note[2];
+    for (int p = 0; p < n; p++)
+        if (p != me) CHECK(mt_job_note(job_, p, (int[]){me, p}, sizeof note));
+    for (int k = 0; k < n - 1; k++) {
+        while ((from = mt_job_noted(job_, note, sizeof note)) < 0) usleep(1000);
+        CHECK(note[0] == from && note[1] == me);
+        sum += from;
+    }
+    CHECK_INT(sum, n * (n - 1) / 2 - (n > 1 ? me : 0));
+    struct mt_job_call before = mt_job_call(job_);
+    CHECK(!mt_job_any(job_, false));
+    struct mt_job_call after = mt_job_call(job_);
+    CHECK_INT(after.n, before.n + (n > 1));
+    CHECK(!after.what);
+    CHECK(mt_job_noted(job_, note, sizeof note) < 0);
+}
+
 TEST(processes_agree)
 {
     mt_err e = {0};
@@ -290,6 +310,13 @@ TEST(processes_agree)
     CHECK_INT(mt_job_agree(job_, mt_err_set(&e, MT_IO, "here too, %d", job_->me), &e), MT_IO);
     CHECK_STR(e.msg, "rank 0: here too, 0");
     e = (mt_err){0};
+    if (last > 1) {
+        st = job_->me ? mt_err_set(&e, MT_IO, "not here") : MT_OK;
+        CHECK_INT(mt_job_agree(job_, st, &e), MT_IO);
+        snprintf(want, sizeof want, "ranks 1-%d; rank 1: not here", last);
+        CHECK_STR(e.msg, want);
+        e = (mt_err){0};
+    }
     CHECK_INT(mt_job_same(job_, "a text", "one\ntwo\n", &e), MT_OK);
     CHECK_INT(mt_job_same(job_, "a text", job_->me == last ? "one\nthree\n" : "one\ntwo\n", &e), MT_RANKS);
     snprintf(want, sizeof want, "rank %d: a text differs", last);
@@ -310,6 +337,7 @@ int main(void)
     RUN(large_pieces);
     RUN(other_streams_go_on_while_a_gather_is_open);
     RUN(processes_talk);
+    RUN(notes_are_taken);
     RUN(processes_agree);
     mt_job_close(&job, MT_OK, &e);
     return DONE();

@@ -24,7 +24,7 @@ fault() { # NAME PROCESS FAULT ARGUMENTS...
     check "$1: happened" test -s "$work/hits.$1"
     check "$1: the run goes on" ended 0
     check "$1: told by whom it concerns" says "process $2: saving the checkpoint of step 7: "
-    check "$1: told once" test "$(grep -c 'saving the checkpoint of step 7: ' "$work/out")" = 1
+    check "$1: told once" test "$(grep -c "process $2: saving the checkpoint of step 7: " "$work/out")" = 1
     check "$1: told by the first" says "there is no checkpoint of step 7; training goes on"
     check "$1: nothing is left, the next is there" test "$(steps "$work/$1")" = "step-00000014 step-00000021 step-00000024"
     check "$1: the same curve" same_curve "$work/whole" "$work/$1"

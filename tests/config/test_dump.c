@@ -52,9 +52,14 @@ static const char *const changed =
     "rate_limit: 5MiB, "
     "timeout: 70s, resume: never, at_end: false}\n"
     "init: {from: x}\n"
-    "run: {dir: '~', print_owners: true, memory: true, traffic: true, trace_collectives: true, stop_after: "
+    "run: {dir: '~', tensorboard: true, prometheus: p, print_owners: true, memory: true, traffic: true, "
+    "expert_interval: 7, trace_collectives: "
+    "true, stop_after: "
     "4, "
-    "hang_timeout: 90s}\n";
+    "hang_timeout: 90s, time_limit: 12h, time_margin: 5m}\n"
+    "guard: {nonfinite: rollback, spike: skip, spike_factor: 3, spike_norm_factor: 5, spike_window: 9, "
+    "max_skips: 2, replica_hash_interval: 8, straggler_factor: 0}\n"
+    "watchdog: {factor: 3, setup: 1m, first_step: 2m, validation: 3m, save: 4m}\n";
 
 TEST(the_changed_text_changes_everything)
 {

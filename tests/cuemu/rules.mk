@@ -3,12 +3,10 @@
 #   make cuemu    builds the test programs (tests/cuemu/test_cuemu.sh, part of `make check`, runs them)
 #   make sm90     compiles cuda/*.cu for sm_90a, where a register spill is an error
 # Only NVIDIA's headers are needed; without them both targets say so and do nothing.
-CUEMU_INC := $(firstword $(foreach d,$(CUDA_HOME)/include /usr/include,$(if $(wildcard $d/cublasLt.h),$d)))
-CUEMU_INC := $(if $(filter 0,$(CUDA)),,$(CUEMU_INC))
+CUEMU_INC := $(if $(filter 0,$(CUDA)),,$(cuda_inc))
 CUEMU_CXX ?= g++
-NVCC ?= $(or $(wildcard $(CUDA_HOME)/bin/nvcc),$(shell command -v nvcc 2>/dev/null))
 CUEMU_FLAVOURS := plain asan tsan
-CUEMU_TESTS := ops bugs lt wrappers
+CUEMU_TESTS := kernels streams ranks training bugs lt wrappers
 
 # The library each flavour links, the flags of kernels and C code, those of the emulator itself: under ThreadSanitizer it
 # is not instrumented, since its order is no order of the program.
@@ -45,7 +43,7 @@ cuemu_obj_$1 := $$(patsubst %.c,$$(cuemu_dir_$1)/%.o,$(CUEMU_C)) $$(patsubst %.c
                 $$(patsubst %.cc,$$(cuemu_dir_$1)/%.o,$(CUEMU_EMU))
 # cuda/lt_table.c finds the stand-in by name in the program: hence -rdynamic.
 $(BUILD)/cuemu/$1/test_%: $(BUILD)/cuemu/$1/tests/cuemu/test_%.o $$(cuemu_obj_$1) $(BUILD)/$(cuemu_lib_$1)/libmoetitan.a
-	$(CUEMU_CXX) $(cuemu_cc) -rdynamic $(LDFLAGS) -o $$@ $$^ $(LIBS)
+	$(CUEMU_CXX) $(cuemu_cc) -rdynamic $(LDFLAGS) -o $$@ $$^ $(LIBS) $(if $(call has_mpi,$(cuemu_lib_$1)),$(mpi_libs))
 cuemu: $(CUEMU_TESTS:%=$(BUILD)/cuemu/$1/test_%)
 -include $$(cuemu_obj_$1:.o=.d) $(CUEMU_TESTS:%=$(BUILD)/cuemu/$1/tests/cuemu/test_%.d)
 endef
@@ -60,10 +58,9 @@ endif
 ifneq ($(NVCC),)
 sm90: $(CUEMU_CU:%.cu=$(BUILD)/sm90/%.o) ## the CUDA kernels through nvcc for sm_90a; a spill is an error
 	@grep -h Used $(CUEMU_CU:%.cu=$(BUILD)/sm90/%.log) | sort | uniq -c
-$(BUILD)/sm90/%.o: %.cu $(wildcard cuda/*.h cuda/include/*)
+$(BUILD)/sm90/%.o: %.cu $(CUDA_HEADERS)
 	@mkdir -p $(@D)
-	$(NVCC) -std=c++17 -O3 -Xptxas -v,-warn-spills,-Werror -Xcompiler -fno-threadsafe-statics \
-	    -gencode arch=compute_90a,code=sm_90a -Isrc -Icuda -Icuda/include -c $< -o $@ 2>$(@:.o=.log) || { cat $(@:.o=.log); exit 1; }
+	$(NVCC) $(NVCCFLAGS) -c $< -o $@ >$(@:.o=.log) 2>&1 || { cat $(@:.o=.log); exit 1; }
 else
 sm90:
 	@echo "sm90: no nvcc here, not compiled"

@@ -111,6 +111,34 @@ TEST(attention)
     CHECK_CLOSE(seconds(&c, &k), 160 * (5050 + 1000) / 5e14, 1e-20);
 }
 
+/* Narrow heads cost more for their products; the share that is written down is that of attention.head. */
+TEST(pairs_of_narrow_heads)
+{
+    struct mt_cluster k = round_cluster();
+    struct mt_call c = call(MT_OP_attention_fwd, MT_BF16);
+    DIM(c, 'N', 100), DIM(c, 'H', 2), DIM(c, 'A', 8), DIM(c, 'B', 8);
+    c.scalar[1].i = 5050;
+    k.of[MT_CLUSTER_attention_head].value = 24;
+    k.of[MT_CLUSTER_attention_pair].value = 8; /* (8 + 8) / 8 against (24 + 8) / 24 */
+    CHECK_CLOSE(seconds(&c, &k), 1.5 * 64 * (5050 + 1000) / 1e15, 1e-20);
+    DIM(c, 'A', 24), DIM(c, 'B', 24);
+    CHECK_CLOSE(seconds(&c, &k), 192 * (5050 + 1000) / 1e15, 1e-20);
+}
+
+TEST(newton_schulz)
+{
+    struct mt_cluster k = round_cluster();
+    struct mt_call c = call(MT_OP_newton_schulz, MT_BF16);
+    struct mt_work w;
+    DIM(c, 'B', 3), DIM(c, 'R', 40), DIM(c, 'C', 10);
+    c.scalar[0].i = 5;
+    mt_work_of(&w, &c, false);
+    CHECK(w.flops > 0 && w.batch == 3 && w.m == 10 && w.n == 40);
+    CHECK_CLOSE(seconds(&c, &k), w.flops / 5e14, 1e-20);
+    k.of[MT_CLUSTER_newton_schulz_half].value = 5;
+    CHECK_CLOSE(seconds(&c, &k), 1.5 * w.flops / 5e14, 1e-20);
+}
+
 TEST(memory_copies_and_the_host)
 {
     struct mt_cluster k = round_cluster();
@@ -151,6 +179,11 @@ TEST(single_operations)
     CHECK_CLOSE(seconds(&c, &k), 2e-3, 1e-12);
     c.op = MT_OP_keep;
     CHECK_CLOSE(seconds(&c, &k), 0, 0);
+    k.op[k.n_ops++] =
+        (struct mt_cluster_op){.name = "linear_fwd.bf16", .times = 2, .half = 1050, .has_half = true};
+    c = call(MT_OP_linear_fwd, MT_BF16);
+    DIM(c, 'N', 1000), DIM(c, 'O', 400), DIM(c, 'I', 950);
+    CHECK_CLOSE(seconds(&c, &k), 1e-3 + 2 * 20 * 2e4 * 2000 * 2 / 5e14, 1e-12); /* 950 + 1050 deep, twice */
     CHECK(mt_work_check(&k, &e) == MT_OK);
     k.op[k.n_ops++] = (struct mt_cluster_op){.name = "fill1.f32", .times = 3};
     CHECK_INT(mt_work_check(&k, &e), MT_CONFIG);
@@ -202,6 +235,8 @@ int main(void)
     RUN(the_router_is_f32);
     RUN(grouped_products);
     RUN(attention);
+    RUN(pairs_of_narrow_heads);
+    RUN(newton_schulz);
     RUN(memory_copies_and_the_host);
     RUN(single_operations);
     RUN(transfers);

@@ -125,6 +125,7 @@ struct bench {
     mt_view a, b, whole, piece, big;
     atomic_int flag;
     float read[4];
+    useconds_t nap; /* before rank 1 is let into the gather */
 };
 static void bench_open(struct bench *t, int n, struct mt_exec_options o)
 {
@@ -183,6 +184,7 @@ static void host_behind_an_event(struct mt_ctx *c, void *arg)
     mt_host_read(d2h, MT_READ_STATE, 0, t->b, t->read);
     CHECK(t->read[0] == 9 && t->read[3] == 9);
     CHECK(first_of(c, t->a) == 0 && first_of(c, t->whole) == 0);
+    usleep(t->nap);
     atomic_store(&t->flag, 1);
     mt_host_read(compute, MT_READ_STATE, 1, t->a, got);
     CHECK(got[0] == 7);
@@ -199,6 +201,29 @@ TEST(an_op_behind_an_event_waits_and_one_on_another_stream_does_not)
         }
         bench_close(&t);
     }
+}
+
+/* Rank 0's compute stream is behind the event all through the nap; rank 1's has nothing to do, which is no wait. */
+static void host_without_waits(struct mt_ctx *c, void *arg)
+{
+    struct bench *t = arg;
+    mt_fill_f32(&c->stream[MT_GATHER], t->b, 9);
+    for (int i = 0; i < 20; i++) mt_fill_f32(&c->stream[MT_COMPUTE], t->piece, 7);
+    usleep(t->nap);
+}
+TEST(compute_streams_that_stand_still_are_timed)
+{
+    struct bench t;
+    bench_open(&t, 2, (struct mt_exec_options){.workers = 2});
+    t.nap = 30000;
+    CHECK_INT(mt_exec_run(t.x, host_without_waits, t.args), MT_OK);
+    CHECK_INT(mt_exec_stood(t.x), 0);
+    CHECK_INT(mt_exec_run(t.x, host_behind_an_event, t.args), MT_OK);
+    int64_t stood = mt_exec_stood(t.x);
+    CHECK(stood >= 1000 * (int64_t)t.nap);
+    CHECK_INT(mt_exec_run(t.x, host_without_waits, t.args), MT_OK);
+    CHECK_INT(mt_exec_stood(t.x), stood);
+    bench_close(&t);
 }
 
 /* The same where the event never comes: the run ends and says why. */
@@ -492,6 +517,7 @@ int main(int argc, char **argv)
     RUN(bits_depend_on_nothing_but_the_program);
     RUN(many_ranks);
     RUN(an_op_behind_an_event_waits_and_one_on_another_stream_does_not);
+    RUN(compute_streams_that_stand_still_are_timed);
     RUN(a_run_that_cannot_go_on_says_why);
     RUN(streams_restart_inside_a_run);
     RUN(parts_make_the_whole);

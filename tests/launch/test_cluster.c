@@ -126,6 +126,7 @@ TEST(operations)
     refuses_ops("  source: x\n  a.f32: {times: nan}\n", "times of an operation must be a number");
     refuses_ops("  source: x\n  a.f32: {times: 1, plus: 2}\n", "plus of an operation must be a number");
     refuses_ops("  source: x\n  a.f32: {times: 1, above: 2}\n", "above and then together");
+    refuses_ops("  source: x\n  a.f32: {times: 1, half: -1}\n", "half of an operation must be a number");
     refuses_ops("  source: x\n  a.f32: {times: 1, minus: 2}\n", "no 'minus'");
 }
 
@@ -135,7 +136,7 @@ TEST(written_and_read)
     static struct mt_cluster a, b;
     mt_err e = {0};
     size_t n = with_ops("  source: \"a clock\"\n  a.f32: {times: 2.5, plus: 1e-06, above: 0.5, then: 3}\n  "
-                        "b.bf16: {times: 0}\n");
+                        "b.bf16: {times: 0, half: 96}\n");
     if (!CHECK(mt_cluster_parse(&a, "toy.yaml", text, n, &e) == MT_OK)) printf("  %s\n", e.msg);
     FILE *f = fmemopen(text, sizeof text, "w");
     if (!CHECK(f)) return;
@@ -148,6 +149,8 @@ TEST(written_and_read)
     CHECK_CLOSE(mt_cluster_op(&b, "a.f32")->plus, 1e-6, 0);
     CHECK_CLOSE(mt_cluster_op_seconds(mt_cluster_op(&b, "a.f32"), 0.5), 1.25 + 1e-6, 1e-12);
     CHECK_CLOSE(mt_cluster_op_seconds(mt_cluster_op(&b, "a.f32"), 0.75), 2 + 1e-6, 1e-12);
+    CHECK(mt_cluster_op(&b, "b.bf16")->has_half && !mt_cluster_op(&b, "a.f32")->has_half);
+    CHECK_CLOSE(mt_cluster_op(&b, "b.bf16")->half, 96, 0);
     CHECK(!mt_cluster_op(&b, "c.f32"));
     for (int k = 0; k < MT_N_CLUSTER_KEYS; k++)
         CHECK_CLOSE(b.of[k].value, a.of[k].value, 1e-5 * a.of[k].value);

@@ -58,10 +58,36 @@ TEST(tasks_that_cannot_meet)
     CHECK(strstr(e.msg, "4 tasks") && strstr(e.msg, "--mpi=pmix"));
 }
 
+ENVIRONMENT(srun_local3, {"PMIX_RANK", "7"}, {"SLURM_STEP_NUM_TASKS", "8"}, {"SLURM_LOCALID", "3"})
+ENVIRONMENT(mpirun_local2, {"OMPI_COMM_WORLD_SIZE", "8"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "2"},
+            {"SLURM_LOCALID", "0"})
+
+TEST(whose_gpu)
+{
+    mt_err e = {0};
+    int gpu;
+    CHECK_INT(mt_launch_gpu(0, srun_local3, &gpu, &e), MT_OK);
+    CHECK_INT(gpu, -1);
+    CHECK_INT(mt_launch_gpu(1, srun_local3, &gpu, &e), MT_OK); /* its own, whatever its local rank */
+    CHECK_INT(gpu, 0);
+    CHECK_INT(mt_launch_gpu(4, srun_local3, &gpu, &e), MT_OK);
+    CHECK_INT(gpu, 3);
+    CHECK_INT(mt_launch_gpu(4, mpirun_local2, &gpu, &e), MT_OK); /* not the batch script's 0 */
+    CHECK_INT(gpu, 2);
+    CHECK_INT(mt_launch_gpu(4, batch, &gpu, &e), MT_OK); /* alone */
+    CHECK_INT(gpu, 0);
+    CHECK_INT(mt_launch_gpu(2, srun_local3, &gpu, &e), MT_RANKS);
+    CHECK(strstr(e.msg, "local rank 3") && strstr(e.msg, "shows 2"));
+    e = (mt_err){0};
+    CHECK_INT(mt_launch_gpu(4, srun_pmix, &gpu, &e), MT_RANKS);
+    CHECK(strstr(e.msg, "no local rank"));
+}
+
 int main(void)
 {
     RUN(launchers);
     RUN(alone);
     RUN(tasks_that_cannot_meet);
+    RUN(whose_gpu);
     return DONE();
 }

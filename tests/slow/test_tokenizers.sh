@@ -16,13 +16,14 @@ while read -r name digest; do
     check "$name: the library's ids of the hard texts are those it gave when this was written" says "^$name: .* hard texts $digest$"
     run "$MT_BIN" data pack "$oracle/real/texts.jsonl" -o "$work/$name" --tokenizer "$oracle/real/$name.json"
     check "$name: packs" ended 0
-    run "$oracle/venv/bin/python" - "$work/$name" "$oracle/real/$name.ids" <<'PYTHON'
+    cat >"$work/compare.py" <<'PYTHON'
 import sys, numpy
 kind = numpy.uint16 if open(sys.argv[1] + ".idx", "rb").read()[17] == 8 else numpy.int32
 ours, theirs = numpy.fromfile(sys.argv[1] + ".bin", kind), numpy.fromfile(sys.argv[2], numpy.int32)
 print(len(ours), "and", len(theirs), "ids")
 sys.exit(not (len(ours) == len(theirs) and len(ours) > 2000000 and (ours == theirs).all()))
 PYTHON
+    run "$oracle/venv/bin/python" "$work/compare.py" "$work/$name" "$oracle/real/$name.ids"
     check "$name: ids equal" ended 0
 done <<'DIGESTS'
 gpt2 1ba03990c951e09d

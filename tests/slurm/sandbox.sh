@@ -1,18 +1,23 @@
 #!/usr/bin/env bash
-# tests/slurm/sandbox.sh start FOLDER NODES | stop FOLDER
+# tests/slurm/sandbox.sh start FOLDER NODES | stop FOLDER | crash FOLDER NODE | cut FOLDER NODE
 #
 # A real Slurm of NODES nodes on this machine: one controller, one daemon a node, one munge daemon of its own, all under
 # FOLDER (a short path: it holds sockets), and no service manager. A node has its own host name, its own /dev/shm and its own
 # network namespace on a bridge, so that ranks see nodes as on a cluster, shared memory ends at a node, and a node has ports of
 # its own (MPI's connections between 384 ranks are 73,000, one address has 28,000); all share the cores. Sizes of nodes are
-# declared, not real. Needs root. SANDBOX_NET (10.217): two bytes of addresses that nothing else here uses.
-# SANDBOX_NAP_US (0): ranks that wait for others sleep so long between polls, which many ranks a core need.
+# declared, not real, as are their four GPUs (harmless devices). Partitions: main, and short, which takes ten minutes and one
+# node. `crash` ends a node's processes, its daemons too, at once; `cut` takes its network away. Needs root.
+#
+# SANDBOX_NET (10.217): two bytes of addresses that nothing else here uses. SANDBOX_NAP_US (0): ranks that wait for others sleep so
+# long between polls, which many ranks a core need. SANDBOX_LOST_S (300): a node that does not answer for so long is lost, and a job
+# put back in the queue waits as long; less than a launch takes on a busy machine breaks it.
 set -euo pipefail
 
 die() { echo "sandbox: $*" >&2 && exit 1; }
-[[ $# -ge 2 ]] || die "usage: start FOLDER NODES | stop FOLDER"
+[[ $# -ge 2 ]] || die "usage: start FOLDER NODES | stop FOLDER | crash FOLDER NODE | cut FOLDER NODE"
 action=$1 dir=$(realpath -m "$2") nodes=${3:-0}
-net=${SANDBOX_NET:-10.217} nap=${SANDBOX_NAP_US:-0} bridge=mtsandbox
+net=${SANDBOX_NET:-10.217} nap=${SANDBOX_NAP_US:-0} lost=${SANDBOX_LOST_S:-300}
+bridge=mts${net/./-} port=$((6600 + ${net#*.})) # sandboxes of different addresses do not meet
 export SLURM_CONF=$dir/slurm.conf
 
 runs() { # PIDFILE NAME
@@ -26,7 +31,7 @@ soon() { # SECONDS COMMAND...
         sleep 0.1
     done
 }
-all_idle() { [[ $(sinfo -h -N -o '%N %T' 2>/dev/null | awk '$2 == "idle"' | wc -l) == "$nodes" ]]; }
+all_idle() { [[ $(sinfo -h -N -p main -o '%N %T' 2>/dev/null | awk '$2 == "idle"' | wc -l) == "$nodes" ]]; }
 
 address() { echo "$net.$((1 + $1 / 250)).$((1 + $1 % 250))"; }
 hardware() { printf '02:00:00:00:%02x:%02x' $(($1 / 256)) $(($1 % 256)); }
@@ -36,13 +41,13 @@ open_net() {
     for ((i = 1; i <= nodes; i++)); do
         echo "neigh replace $(address $i) lladdr $(hardware $i) dev eth0 nud permanent"
     done >"$dir/neighbours"
-    ip link add $bridge type bridge
-    ip addr add "$net.0.1/16" dev $bridge
-    ip link set $bridge up
+    ip link add "$bridge" type bridge
+    ip addr add "$net.0.1/16" dev "$bridge"
+    ip link set "$bridge" up
     for ((i = 1; i <= nodes; i++)); do
         ip netns add "$bridge-$i"
-        ip link add "mtsb$i" type veth peer name eth0 address "$(hardware $i)" netns "$bridge-$i"
-        ip link set "mtsb$i" master $bridge up
+        ip link add "$bridge.$i" type veth peer name eth0 address "$(hardware $i)" netns "$bridge-$i"
+        ip link set "$bridge.$i" master "$bridge" up
         ip -n "$bridge-$i" link set lo up
         ip -n "$bridge-$i" addr add "$(address $i)/16" dev eth0
         ip -n "$bridge-$i" link set eth0 up
@@ -54,10 +59,10 @@ close_net() {
     local name pid
     for name in $(ip netns list | awk '{ print $1 }' | grep "^$bridge-"); do
         for pid in $(ip netns pids "$name"); do kill -9 "$pid" || true; done
-        ip link del "mtsb${name#"$bridge"-}" || true
+        ip link del "$bridge.${name#"$bridge"-}" || true
         ip netns del "$name"
     done
-    ip link del $bridge || true
+    ip link del "$bridge" || true
 }
 
 # Credentials outlive a launch of many ranks on few cores. The tree fence of Slurm 22.05's PMIx lets ranks out of MPI_Init
@@ -67,11 +72,11 @@ write_conf() {
     cat >"$SLURM_CONF" <<END
 ClusterName=sandbox
 SlurmctldHost=$(hostname)($net.0.1)
-SlurmctldPort=6817
+SlurmctldPort=$port
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket=$dir/munge.socket,cred_expire=300
+AuthInfo=socket=$dir/munge.socket,cred_expire=$lost
 MpiDefault=none
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
@@ -81,10 +86,15 @@ AccountingStorageType=accounting_storage/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 SchedulerType=sched/builtin
+SchedulerParameters=batch_sched_delay=0,sched_interval=2
 SlurmdParameters=config_overrides
 ReturnToService=2
 MessageTimeout=100
-SlurmdTimeout=300
+SlurmdTimeout=$lost
+KillWait=10
+MinJobAge=3600
+EnforcePartLimits=ALL
+GresTypes=gpu
 SlurmctldPidFile=$dir/slurmctld.pid
 SlurmdPidFile=$dir/%n.pid
 StateSaveLocation=$dir/state
@@ -93,11 +103,13 @@ SlurmctldLogFile=$dir/log/slurmctld
 SlurmdLogFile=$dir/log/%n
 TmpFS=$dir/tmp/%n
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+PartitionName=short Nodes=ALL MaxTime=10 MaxNodes=1 State=UP
 END
     for ((i = 1; i <= nodes; i++)); do
-        echo "NodeName=n$i NodeHostname=n$i NodeAddr=$(address $i) Port=6818 CPUs=8 RealMemory=1000"
+        echo "NodeName=n$i NodeHostname=n$i NodeAddr=$(address $i) Port=6818 Sockets=4 CoresPerSocket=72 ThreadsPerCore=1 RealMemory=1000 Gres=gpu:4"
     done >>"$SLURM_CONF"
     echo "PMIxCollFence=ring" >"$dir/mpi.conf"
+    for i in null zero full urandom; do echo "Name=gpu File=/dev/$i"; done >"$dir/gres.conf"
 }
 
 # Every task: transports that work without a network, and a priority below the daemons'.
@@ -138,7 +150,7 @@ start() {
     [[ $nodes =~ ^[1-9][0-9]*$ ]] || die "how many nodes: '$nodes'?"
     [[ $EUID == 0 ]] || die "needs root"
     [[ ${#dir} -le 40 ]] || die "$dir: too long for sockets"
-    ! ip link show $bridge >/dev/null 2>&1 || die "there is a sandbox already (its bridge is $bridge)"
+    ! ip link show "$bridge" >/dev/null 2>&1 || die "there is a sandbox already (its bridge is $bridge)"
     mkdir -p "$dir"/{state,spool,log,tmp}
     chmod 755 "$dir"
     write_conf
@@ -166,8 +178,15 @@ stop() {
     rm -rf "$dir"
 }
 
+kill_node() { # NAME
+    local pid
+    for pid in $(ip netns pids "$bridge-${1#n}"); do kill -9 "$pid" 2>/dev/null || true; done
+}
+
 case $action in
 start) start ;;
 stop) stop ;;
+crash) kill_node "$3" ;;
+cut) ip -n "$bridge-${3#n}" link set eth0 down ;;
 *) die "no action '$action'" ;;
 esac

@@ -13,30 +13,11 @@ export MT_BIN=$MT_BUILD/moetitan
 source tests/check.sh
 source tests/train/tiny.sh
 
-skip() {
-    echo "skipped: $*"
-    echo "0 passed, 0 failed, 1 skipped"
-    exit 0
-}
-for program in slurmctld slurmd srun munged unshare ip cc; do
-    command -v $program >/dev/null ||
-        skip "no $program here; on Debian: apt-get install slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge util-linux iproute2 gcc"
-done
-[[ $EUID == 0 ]] || skip "Slurm's daemons need the privilege of root"
-grep -q 'MT_HAVE_MPI 1' "$MT_BUILD/base/features.h" || skip "built without MPI (its headers were not found)"
+source tests/slurm/cluster.sh
 # A rank's process takes about 25 MB beside its share of libraries, a node's two daemons 45.
 need=$((ranks * 25 + nodes * 45)) have=$(awk '/MemAvailable/ { print int($2 / 1024) }' /proc/meminfo)
 [[ $need -le $have ]] || skip "$ranks ranks on $nodes nodes take about $need MB and $have are free"
 
-sandbox=$(mktemp -d /tmp/mt.XXXX)
-chmod 755 "$sandbox" # munge asks for it
-clean() {
-    trap '' INT TERM HUP # nothing that was started may stay
-    tests/slurm/sandbox.sh stop "$sandbox/s"
-    rm -rf "$work" "$sandbox"
-}
-trap clean EXIT
-trap 'exit 130' INT TERM HUP
 tiny_setup
 options=(data.train="$work/corpus" data.valid= train.steps=3 train.eval_interval=0 optim.decay_ratio=0
     train.global_batch="$ranks" ckpt.at_end=false run.hang_timeout=20m)
@@ -50,20 +31,12 @@ check "$ranks ranks in one process" ended 0
 # How long a waiting rank may sleep: ranks a core.
 nap=$((ranks / $(nproc) * 100))
 [[ $nap -ge 400 ]] || nap=0
-export SLURM_CONF=$sandbox/s/slurm.conf
+SANDBOX_NAP_US=$nap cluster "$nodes"
 began=$SECONDS
-run env SANDBOX_NAP_US=$nap tests/slurm/sandbox.sh start "$sandbox/s" "$nodes"
-check "a Slurm of $nodes nodes" ended 0
-echo "  $nodes nodes after $((SECONDS - began)) s"
-began=$SECONDS
-if [[ $rc == 0 ]]; then
-    srun --mpi=list 2>&1 | grep -q pmix || skip "this srun has no pmix plugin (slurm-wlm-basic-plugins)"
-    run timeout 1800 srun -N "$nodes" --ntasks-per-node="$per_node" --mpi=pmix --kill-on-bad-exit=1 "$(realpath "$MT_BIN")" train \
-        "$(realpath configs/fake-384.yaml)" "${options[@]}" device.workers=1 run.dir="$work/srun"
-    head -n 40 "$work/out" >"$work/first" && mv "$work/first" "$work/out" # one failure has as many echoes as ranks
-    check "$ranks processes on $nodes nodes" ended 0
-    echo "  $ranks processes took $((SECONDS - began)) s"
-    check "the same losses and norms, to the bit" same_bits
-fi
-tests/slurm/sandbox.sh stop "$sandbox/s"
+run timeout 1800 srun -N "$nodes" --ntasks-per-node="$per_node" --mpi=pmix --kill-on-bad-exit=1 "$(realpath "$MT_BIN")" train \
+    "$(realpath configs/fake-384.yaml)" "${options[@]}" device.workers=1 run.dir="$work/srun"
+head -n 40 "$work/out" >"$work/first" && mv "$work/first" "$work/out" # one failure has as many echoes as ranks
+check "$ranks processes on $nodes nodes" ended 0
+echo "  $ranks processes took $((SECONDS - began)) s"
+check "the same losses and norms, to the bit" same_bits
 finish

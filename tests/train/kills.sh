@@ -69,8 +69,8 @@ honest() { # FOLDER COMPLETE_BEFORE COMPLETE_NOW
     told=$(sed -nE 's/^step +[0-9]+  checkpoint .*step-0*([0-9]+) in .*/\1/p' "$work/log" | tail -n 1)
     [[ ${told:-0} -le $3 ]] || return 2
     last=$(last_step "$1")
-    # the save before the one that was under way had ended before that began
-    [[ $((${last:-0} - $3)) -lt $((2 * interval)) ]]
+    # a save that is due waits, behind its step, for the one before it
+    [[ $((${last:-0} - $3)) -le $((2 * interval)) ]]
 }
 
 # Runs the folder's run again until it ends by itself or is killed; counts in $kills.

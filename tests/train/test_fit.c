@@ -240,12 +240,52 @@ TEST(savings_that_cost_the_host)
     CHECK_INT(alone, 1);
 }
 
+/* Is the option among what saves in an arena of which a byte is too much? */
+static bool saves(const struct asked *a, enum mt_arena arena, mt_option_id option, const char *value)
+{
+    struct mt_savings v;
+    struct mt_room room = {.both = 0};
+    room.arena[arena] = 1;
+    mt_savings_find(&v, &a->cfg, a->target, a->world, 0, false, &room, a->peak);
+    for (int i = 0; i < v.n; i++)
+        if (v.alone[i].option == option && (!value || !strcmp(v.alone[i].value, value))) return true;
+    printf("  %s\n", mt_options[option].key);
+    return false;
+}
+TEST(savings_of_state_and_of_weights_that_stay)
+{
+    struct asked a;
+    if (!ask(&a, WIDE, 2)) return;
+    CHECK(saves(&a, MT_DEVICE_ARENA, MT_OPTION_offload_masters, "host"));
+    CHECK(saves(&a, MT_DEVICE_ARENA, MT_OPTION_offload_moments, "host"));
+    CHECK(saves(&a, MT_DEVICE_ARENA, MT_OPTION_offload_grads, "host"));
+    if (!ask(&a,
+             TRAINING_BASE "model.ffn=2048 train.dtype=bf16 offload.masters=host offload.moments=host "
+                           "offload.grads=host offload.slots=8 "
+                           "train.micro_batch=1 train.seq_len=8 train.loss_chunk=8 "
+                           "optim.groups=[{\"match\":\"*\",\"optimizer\":\"adamw\"}] ",
+             1))
+        return;
+    CHECK(saves(&a, MT_DEVICE_ARENA, MT_OPTION_offload_slots, NULL));
+    CHECK(saves(&a, MT_DEVICE_ARENA, MT_OPTION_offload_slot_bytes, NULL));
+    if (!ask(&a,
+             WIDE "model.layers=8 train.seq_len=8 train.loss_chunk=8 shard.reshard_dense=none "
+                  "shard.reshard_experts=none ",
+             2))
+        return;
+    CHECK(saves(&a, MT_DEVICE_ARENA, MT_OPTION_shard_reshard_dense, NULL));
+    CHECK(saves(&a, MT_DEVICE_ARENA, MT_OPTION_shard_reshard_experts, NULL));
+    if (!ask(&a, WIDE "shard.host_weights=all ", 2)) return;
+    CHECK(saves(&a, MT_HOST_ARENA, MT_OPTION_shard_host_weights, "none"));
+}
+
 TEST(nothing_helps)
 {
     struct asked a;
     if (!ask(&a,
              TRAINING_BASE "train.micro_batch=1 train.global_batch=1 train.loss_chunk=8 "
-                           "muon.batch_bytes=1 wire.reduce=bf16 ",
+                           "muon.batch_bytes=1 wire.reduce=bf16 offload.masters=host offload.moments=host "
+                           "offload.grads=host offload.slots=1 offload.slot_bytes=1 shard.grads=1 ",
              1))
         return;
     CHECK(strstr(opened(&a.cfg, 1, 1000, 0, false),
@@ -427,6 +467,7 @@ int main(void)
     RUN(savings_of_one_rank);
     if (!BRIEF) RUN(savings_of_four_ranks);
     RUN(savings_that_cost_the_host);
+    RUN(savings_of_state_and_of_weights_that_stay);
     RUN(nothing_helps);
     RUN(the_machine_decides);
     RUN(pages_are_reported_and_required);

@@ -23,13 +23,16 @@ host_state=(offload.masters=host offload.moments=host offload.grads=host offload
 count offloaded 100 "${host_state[@]}"
 count activations 100 offload.activations.fraction=1 recompute.policy=selective recompute.keep_on=host
 count host 100 "${host_state[@]}" optim.compute=host
+count watched 60 train.global_batch=4 train.log_interval=1 mesh.replicas=2 guard.replica_hash_interval=3 guard.spike=skip guard.spike_window=4 \
+    guard.spike_norm_factor=1.1 guard.straggler_factor=1.0001 --fake-ranks 4
+check "watched: steps are left out, too" grep -q '"skipped": "spike"' "$work/watched/run/metrics.jsonl"
 run "$MT_BIN" data pack "$work/corpus.idx" --pack-length 32
 check "samples of whole documents" ended 0
 count packed 200 data.mode=packed data.prefetch=8 train.log_interval=1
 
 run "$MT_BIN" train "$work/tiny.yaml" device.memory=1 run.dir="$work/none"
 need=$(sed -nE 's/.*needs ([0-9]+) bytes in the device arena.*/\1/p' "$work/out")
-count limits 200 device.memory="$need" host.memory=1MiB host.huge_pages=auto host.numa=auto run.memory=true
+count limits 200 device.memory="$need" host.memory=4MiB host.huge_pages=auto host.numa=auto run.memory=true
 run train "$work/memory" train.steps=1 optim.warmup_steps=0 run.memory=true
 check "the table of run.memory" says '^  device .*  together, in [0-9]+ bytes: [0-9.]+% of them live'
 check "the pages of the arenas" says '^  pages of the arenas here: .*; (on memory node 0|memory nodes are not told)'

@@ -69,8 +69,8 @@ fault eio 'pwrite EIO */step-00000007*/rank-00002.safetensors'
 check "eio: which file, and why" told "saving the checkpoint of step 7: cannot write to '.*rank-00002.safetensors' at byte .*: Input/output error"
 fault quota 'pwrite EDQUOT */step-00000007*'
 check "quota: why" told "Disk quota exceeded"
-fault readonly 'fsync EROFS */step-00000007*/rank-00001.json'
-check "read-only: why" told "cannot write to '.*rank-00001.json': Read-only file system"
+fault readonly 'fsync EROFS */step-00000007*/rank-00001.json.tmp'
+check "read-only: why" told "cannot write to '.*rank-00001.json.tmp': Read-only file system"
 fault manifest 'fsync EIO */step-00000007*/manifest.json.tmp'
 check "manifest: why" told "manifest.json.tmp': Input/output error"
 fault name 'rename EIO */step-00000007'

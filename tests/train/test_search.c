@@ -268,6 +268,12 @@ TEST(what_may_be_varied)
     CHECK(mt_space_vary(&s, &cfg, "train.seq_len=64,8Ki,8192", &e) == MT_OK && s.n == n + 1);
     CHECK(s.axis[n].n == 2 && *s.axis[n].note);
     CHECK(mt_space_vary(&s, &cfg, "data.balance=attention,none", &e) == MT_OK);
+    int keep = 0; /* a text: commas are its own */
+    while (s.axis[keep].option != MT_OPTION_recompute_keep) keep++;
+    CHECK_INT(s.axis[keep].n, 4);
+    CHECK(mt_space_vary(&s, &cfg, "recompute.keep='' qkv,attention ffn_up", &e) == MT_OK);
+    CHECK_INT(s.axis[keep].n, 3);
+    CHECK_STR(s.axis[keep].value[1], "qkv,attention");
     for (int i = 0; i < s.n; i++) {
         char own[MT_VALUE_TEXT];
         CHECK_STR(s.axis[i].value[0], mt_value_text(&mt_options[s.axis[i].option], &cfg, own));

@@ -74,7 +74,7 @@ start() {
 }
 # What must not depend on interruptions: every line of metrics.jsonl but for times.
 curve() { # FOLDER
-    sed -E 's/, "(tokens_per_s|mfu|data_wait_s)": [^,}]*//g' "$1/run/metrics.jsonl"
+    sed -E 's/, "(tokens_per_s|mfu|data_wait_s|resident_bytes|exposed_s)": [^,}]*//g; s/, "rank_s": .*\]//' "$1/run/metrics.jsonl"
 }
 same_curve() { # A B
     [[ -s $1/run/metrics.jsonl ]] && diff <(curve "$1") <(curve "$2") >"$work/out"

@@ -93,4 +93,4 @@ static void cpu_host_read(struct mt_stream *s, enum mt_read_kind kind, int64_t i
     mt_watch_host_read(r, r->want);
     memcpy(dst, mt_address(s->ctx, src), (size_t)src.bytes);
 }
-const struct mt_device_ops mt_device_cpu = {"cpu", cpu_enqueue, cpu_wait, cpu_host_read};
+const struct mt_device_ops mt_device_cpu = {"cpu", cpu_enqueue, cpu_wait, cpu_host_read, NULL};

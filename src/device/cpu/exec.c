@@ -135,9 +135,12 @@ static void *worker_main(void *arg)
         e->running++;
         mt_exec_unlock(e);
         if (e->o.delay_seed) mt_trial_delay(e, pick);
+        int64_t begun = mt_exec_now();
         item_run(e, i, w->scratch);
+        int64_t took = mt_exec_now() - begun;
         mt_exec_lock(e);
         e->running--;
+        i.rank->busy_ns += took;
         if (!i.node)
             mt_host_left(i.rank);
         else if (i.node->wire)
@@ -151,83 +154,21 @@ static void *worker_main(void *arg)
 }
 
 /* ---- a run ---- */
-/* The first rank that is not at n's meeting, and where it was last; to `out`. */
-static void absent_describe(const struct mt_exec_rank *r, const struct mt_node *n, char *out, size_t size)
-{
-    const struct mt_group *g = r->ctx->group[n->call.scalar[0].i];
-    int i = 0;
-    char text[MT_COLLECTIVE_TEXT] = "none";
-    while (i < n->members - 1 && n->meet->at[i].rank) i++;
-    for (int k = 0; k < r->exec->n; k++) {
-        const struct mt_ctx *c = r->exec->rank[k].ctx;
-        if (c->rank == g->rank[i] && c->trace.n) mt_collective_text(mt_trace_last(&c->trace), text);
-    }
-    snprintf(out, size, "rank %d is not there, whose last collective is %s", g->rank[i], text);
-}
-static mt_status hang_describe(struct mt_exec_rank *r)
-{
-    static const char *const host[] = {"running", "waits for a host read", "waits for room in its queue",
-                                       "has ended"};
-    mt_err *err = &r->ctx->err;
-    for (int s = 0; s < MT_N_STREAMS; s++) {
-        if (r->queue[s].first < 0) continue;
-        const struct mt_node *n = &r->ring[(uint32_t)r->queue[s].first & r->mask];
-        if (n->wait && r->queue[n->ev.stream].first >= 0) continue; /* that stream has the cause */
-        if (n->wait)
-            return mt_err_set(err, MT_HANG,
-                              "rank %d, stream %d: waits for operation %lld of stream %d, which was never "
-                              "enqueued (it is at %lld)",
-                              r->ctx->rank, s, (long long)(n->ev.seq - r->base[n->ev.stream]), n->ev.stream,
-                              (long long)(r->queue[n->ev.stream].done - r->base[n->ev.stream]));
-        if (n->wire)
-            return mt_err_set(
-                err, MT_HANG,
-                "rank %d, stream %d: %s (operation %lld) with %d members is not over after %g s: a "
-                "rank is lost or stuck; run.hang_timeout allows more",
-                r->ctx->rank, s, mt_op_info[n->call.op].name, (long long)(n->seq - r->base[s]), n->members,
-                r->exec->o.hang_s);
-        if (n->meet) {
-            char absent[MT_COLLECTIVE_TEXT + 80];
-            absent_describe(r, n, absent, sizeof absent);
-            return mt_err_set(
-                err, MT_HANG,
-                "rank %d, stream %d: %s (operation %lld) has %d of its %d members: %s; host code %s",
-                r->ctx->rank, s, mt_op_info[n->call.op].name, (long long)(n->seq - r->base[s]),
-                n->meet->arrived, n->members, absent, host[r->host]);
-        }
-    }
-    return mt_err_set(err, MT_HANG, "rank %d: nothing can run; host code %s", r->ctx->rank, host[r->host]);
-}
 static mt_status run_status(struct mt_exec *e)
 {
     if (e->ended < e->n || e->live) e->stuck = true;
     if (e->disagree) return MT_RANKS;
     for (int i = 0; i < e->n && e->stuck; i++) {
         struct mt_exec_rank *r = &e->rank[i];
-        if (r->host != MT_HOST_ENDED || r->head != r->published) return hang_describe(r);
+        if (r->host != MT_HOST_ENDED || r->head != r->published) return mt_hang_describe(r);
     }
     for (int i = 0; i < e->n; i++)
         if (e->rank[i].ctx->err.code) return e->rank[i].ctx->err.code;
     return MT_OK;
 }
-/* Until nothing is left to do, or nothing but collectives has been under way, and none was over, for hang_s. */
 static void wait_idle(struct mt_exec *e)
 {
-    int64_t ops = -1, since = 0;
-    while (mt_exec_busy(e)) {
-        if (!(e->o.hang_s > 0)) {
-            pthread_cond_wait(&e->idle, &e->mu);
-            continue;
-        }
-        struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_sec++;
-        pthread_cond_timedwait(&e->idle, &e->mu, &until);
-        bool waits = e->n_flights && !e->n_items && !e->running && e->ops == ops;
-        if (!waits) since = mt_exec_now();
-        if (waits && (double)(mt_exec_now() - since) > 1e9 * e->o.hang_s) return;
-        ops = e->ops;
-    }
+    while (mt_exec_busy(e)) pthread_cond_wait(&e->idle, &e->mu);
 }
 mt_status mt_exec_run(struct mt_exec *e, void (*host)(struct mt_ctx *, void *), void *const args[])
 {
@@ -235,8 +176,10 @@ mt_status mt_exec_run(struct mt_exec *e, void (*host)(struct mt_ctx *, void *), 
     MT_ASSERT(!e->stuck);
     e->host = host;
     e->ended = 0;
+    e->runs++;
     for (int i = 0; i < e->n; i++) {
         struct mt_exec_rank *r = &e->rank[i];
+        memset(r->entered, 0, sizeof r->entered);
         r->arg = args ? args[i] : NULL;
         r->host = MT_HOST_RUN;
         mt_streams_restart(r->ctx);
@@ -255,9 +198,20 @@ int mt_exec_workers(const struct mt_exec *e)
 {
     return e->o.workers;
 }
+int64_t mt_exec_stood(const struct mt_exec *x)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < x->n; i++) sum += x->rank[i].stood;
+    return sum;
+}
 int64_t mt_exec_ops(const struct mt_exec *e)
 {
     return e->ops;
+}
+
+int64_t mt_exec_busy_ns(const struct mt_exec *e, int i)
+{
+    return e->rank[i].busy_ns;
 }
 
 /* ---- opening ---- */

@@ -25,8 +25,6 @@ struct mt_exec_options {
     bool pin;       /* workers to cores, where there is a core for each */
     bool
         compare; /* debugging: processes compare their calls before each collective; debug builds always do */
-    double
-        hang_s; /* a collective between processes may take this long while nothing else goes on; 0: for ever */
     bool poison; /* debugging: what becomes undefined (fresh, SOME, WS) is filled with NaN bytes */
     int delay_seed, delay_us;  /* tests: seed not 0: some work begins late, by up to so many microseconds */
     struct mt_exec_hold *hold; /* tests: borrowed; NULL: none */
@@ -40,11 +38,16 @@ MT_MUST_USE mt_status mt_exec_open(struct mt_exec **exec, struct mt_exec_options
                                    mt_err *e);
 /* Runs host(ctx, args[i]) for every rank until all have returned and all queues are empty (args NULL: all get
  * NULL). Stream positions start at 1. Returns the first rank's sticky error (ctx->err). HANG: nothing can
- * ever run again (an event of the future, a collective whose members do not all come), or hang_s is over; the
- * executor is then fit only to be closed. */
+ * ever run again (an event of the future, a collective whose members do not all come); the executor is then fit only to be
+ * closed. A collective between processes may take for ever: that is a watchdog's to see. */
 MT_MUST_USE mt_status mt_exec_run(struct mt_exec *x, void (*host)(struct mt_ctx *ctx, void *arg),
                                   void *const args[]);
 int mt_exec_workers(const struct mt_exec *x);
+/* Nanoseconds, since opening, that the compute streams of all ranks here stood still for operations of other streams, or in
+ * collectives of their own, added up. Between runs. */
+int64_t mt_exec_stood(const struct mt_exec *x);
 int64_t mt_exec_ops(const struct mt_exec *x); /* completed so far, for rates */
-void mt_exec_close(struct mt_exec *x);        /* NULL is fine */
+/* Nanoseconds that workers have run operations and host code of the i-th rank, together. While no rank runs. */
+int64_t mt_exec_busy_ns(const struct mt_exec *x, int i);
+void mt_exec_close(struct mt_exec *x); /* NULL is fine */
 #endif

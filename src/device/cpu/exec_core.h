@@ -2,8 +2,8 @@
  *
  * exec.c: opening, workers, a run. exec_ready.c: the list of ready work. exec_queue.c: rings, streams,
  * collectives. exec_agree.c: whether they fit. exec_host.c: host code. exec_wire.c: collectives between
- * processes. exec_watch.c: what ThreadSanitizer builds do on top. exec_trial.c: what tests do. cpu.c: the
- * device's functions.
+ * processes. exec_watch.c: what ThreadSanitizer builds do on top. exec_trial.c: what tests do. exec_hang.c:
+ * where ranks stand. cpu.c: the device's functions.
  *
  * One lock guards ready list and queues; it is held for a few instructions per operation, never while one
  * runs. A node belongs to its rank's host code until published, then to the lock, and to the workers that run
@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 
 #include "device/cpu/exec.h"
+#include "device/cpu/exec_stand.h"
 #include "device/cpu/fiber.h"
 #include "device/group.h"
 #include "device/traffic.h"
@@ -67,11 +68,17 @@ struct mt_exec_rank {
     uint32_t mask, head, published, tail, limit; /* retired, published, written, may be written up to */
     struct mt_queue queue[MT_N_STREAMS];
     int64_t base[MT_N_STREAMS],
-        last[MT_N_STREAMS];        /* host code: positions before the last restart, last one seen */
+        last[MT_N_STREAMS]; /* host code: positions before the last restart, last one seen */
+    int64_t stood,
+        stands; /* of the compute stream, ns: it stood still so long; since when it does now, 0: it does not */
     enum mt_host_state host, park; /* under the lock; what host code asked for */
     mt_event want;
     struct mt_fiber fiber;
     struct mt_watch *watch; /* ThreadSanitizer builds */
+    int64_t busy_ns;        /* mt_exec_busy_ns */
+    /* Collectives begun: see mt_stand. */
+    int64_t entered[MT_TRACE_GROUPS][MT_TRACE_STREAMS], n_entered;
+    struct mt_collective last_entered[MT_STAND_LAST];
 };
 
 struct mt_exec {
@@ -84,7 +91,7 @@ struct mt_exec {
     struct mt_worker *worker;
     int n_workers; /* started */
     struct mt_item *items;
-    int64_t n_items, ops, live, picks;
+    int64_t n_items, ops, live, picks, runs;
     int ended, running, sleeping, spinning;
     bool stop, stuck, spin, disagree;
     struct mt_flight *flight;
@@ -121,6 +128,10 @@ void mt_wire_started(struct mt_exec_rank *r, struct mt_node *n);
 bool mt_wire_due(const struct mt_exec *e); /* time for a look */
 void mt_wire_look(struct mt_exec *e);      /* leaves the lock meanwhile */
 void mt_wire_wait(struct mt_exec *e);      /* before the next look, for want of other work: leaves the lock */
+
+/* exec_hang.c, under the lock */
+void mt_stand_entered(struct mt_exec_rank *r, const struct mt_node *n); /* a collective begins */
+mt_status mt_hang_describe(struct mt_exec_rank *r); /* why r goes no further, as its error */
 
 /* exec_trial.c */
 void mt_trial_delay(const struct mt_exec *e, int64_t pick); /* not under the lock */

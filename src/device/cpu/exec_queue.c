@@ -16,13 +16,27 @@ MT_UNWATCHED static void arrive(struct mt_exec_rank *r, struct mt_node *n)
     m->at[n->member] = (struct mt_member){r, n};
     m->src[n->member] = n->src;
     mt_watch_arrive(r, n);
+    mt_stand_entered(r, n);
     if (++m->arrived < n->members || !mt_members_agree(r->exec, n)) return;
     for (int i = 0; i < n->members; i++) mt_time_met(m->at[i].rank, m->at[i].node);
     for (int i = 0; i < n->members; i++) mt_ready_push(r->exec, m->at[i].rank, m->at[i].node);
 }
 
+/* The compute stream stands still in a wait that is not met, and in a collective of its own. */
+static void stand(struct mt_exec_rank *r, const struct mt_node *n)
+{
+    if (n->stream == MT_COMPUTE && !r->stands) r->stands = mt_times_now();
+}
+static void go_on(struct mt_exec_rank *r, const struct mt_node *n)
+{
+    if (n->stream != MT_COMPUTE || !r->stands) return;
+    r->stood += mt_times_now() - r->stands;
+    r->stands = 0;
+}
+
 static void node_over(struct mt_exec_rank *r, struct mt_queue *q, struct mt_node *n)
 {
+    go_on(r, n);
     mt_time_over(r, n);
     n->done = true;
     q->done++;
@@ -42,7 +56,10 @@ static void advance(struct mt_exec_rank *r)
                 struct mt_node *n = node_at(r, q->first);
                 mt_time_reached(r, n);
                 if (n->wait) {
-                    if (r->queue[n->ev.stream].done < n->ev.seq) break;
+                    if (r->queue[n->ev.stream].done < n->ev.seq) {
+                        stand(r, n);
+                        break;
+                    }
                     mt_watch_waited(r, n);
                     node_over(r, q, n);
                     again = true;
@@ -50,6 +67,7 @@ static void advance(struct mt_exec_rank *r)
                 }
                 if (n->meet && mt_trial_holds(r, n)) break;
                 q->busy = true;
+                if (mt_time_collective(n)) stand(r, n);
                 if (n->meet)
                     arrive(r, n);
                 else

@@ -13,6 +13,7 @@ enum { LOOK_NS = 100000, EAGER = 50, MIN_SLEEP_NS = 20000, MAX_SLEEP_NS = 200000
 void mt_wire_started(struct mt_exec_rank *r, struct mt_node *n)
 {
     struct mt_exec *e = r->exec;
+    if (!n->greeted) mt_stand_entered(r, n);
     e->flight[e->n_flights++] = (struct mt_flight){.rank = r, .node = n};
     e->quiet = 0;
     e->looked = 0;

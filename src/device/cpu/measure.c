@@ -74,4 +74,5 @@ static void measure_host_read(struct mt_stream *s, enum mt_read_kind kind, int64
     (void)kind, (void)index;
     memcpy(dst, mt_address(s->ctx, src), (size_t)src.bytes);
 }
-const struct mt_device_ops mt_device_measure = {"measure", measure_enqueue, measure_wait, measure_host_read};
+const struct mt_device_ops mt_device_measure = {"measure", measure_enqueue, measure_wait, measure_host_read,
+                                                NULL};

@@ -7,7 +7,7 @@
 enum { MT_NS_LANES = 16 };
 static inline int64_t mt_newton_schulz_lanes(int64_t b)
 {
-    return b < MT_NS_LANES ? b : MT_NS_LANES;
+    return b < MT_NS_LANES ? b : (int64_t)MT_NS_LANES;
 }
 
 /* Bytes of ws for x [b, r, c] of type t (MT_F32 or MT_BF16); the same for every device and instruction set.

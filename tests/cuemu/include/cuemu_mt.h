@@ -8,8 +8,8 @@
     ((void)::cuemu::launch(#kernel, grid, block, smem, stream, kernel, __VA_ARGS__), cudaGetLastError())
 #define MT_SHARED(name, ...)                                           \
     static char name##_key_;                                           \
-    mt_type<__VA_ARGS__> &name = *static_cast<mt_type<__VA_ARGS__> *>( \
-        ::cuemu::static_smem(&name##_key_, sizeof(mt_type<__VA_ARGS__>), alignof(mt_type<__VA_ARGS__>)))
+    mt_shape_of<__VA_ARGS__> &name = *static_cast<mt_shape_of<__VA_ARGS__> *>( \
+        ::cuemu::static_smem(&name##_key_, sizeof(mt_shape_of<__VA_ARGS__>), alignof(mt_shape_of<__VA_ARGS__>)))
 #define MT_DYN_SMEM(type, name) type *name = (type *)::cuemu::dyn_smem()
 #define MT_SPIN_YIELD() ::cuemu::yield()
 #define MT_DEVICE static inline __attribute__((unused))

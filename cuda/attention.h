@@ -1,0 +1,19 @@
+/* attention.h: the kernels of causal attention inside documents: the general ones, and those for tensor cores. Inside cuda/
+ * only: C++. */
+#ifndef MT_CUDA_ATTENTION_H
+#define MT_CUDA_ATTENTION_H
+#include "kernels.h"
+
+/* Widths for which there is a tensor core kernel; smaller ones are filled up with zeros. */
+#define MT_ATTENTION_WIDTHS(X) X(64, 64) X(128, 128) X(192, 128)
+
+/* Any shape, T or f32 alike, sums in f32. */
+cudaError_t mt_attention_fwd_any(const mt_call *c, cudaStream_t s);
+cudaError_t mt_attention_bwd_any(const mt_call *c, cudaStream_t s);
+/* bf16, widths that are multiples of 8 up to a pair of the list, everything aligned to 16 bytes: cudaErrorNotSupported, and
+ * nothing is launched, if the call is another. */
+cudaError_t mt_attention_fwd_mma(const mt_call *c, cudaStream_t s);
+cudaError_t mt_attention_bwd_mma(const mt_call *c, cudaStream_t s);
+/* The workspace of the op attention_bwd: delta[h][n] = <dout, o>. */
+cudaError_t mt_attention_delta(const mt_call *c, cudaStream_t s);
+#endif

@@ -1,0 +1,98 @@
+/* backend.c: the device as a session opens it. */
+#include "device/backend.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "device_core.h"
+
+struct backend {
+    struct mt_cuda **rank; /* n of them */
+    int n;
+};
+
+static bool find(char *what, size_t size)
+{
+    int n = 0, driver = 0;
+    struct cudaDeviceProp p;
+    cudaError_t e = cudaDriverGetVersion(&driver);
+    if (!e && !driver) {
+        snprintf(what, size, "no CUDA driver");
+        return false;
+    }
+    if (!e) e = cudaGetDeviceCount(&n);
+    if (!e && n) e = cudaGetDeviceProperties(&p, 0);
+    (void)cudaGetLastError();
+    if (e || !n) {
+        snprintf(what, size, "no CUDA device: %s", e ? cudaGetErrorString(e) : "the driver has none");
+        return false;
+    }
+    const bool fits = p.major == 9 && p.minor == 0;
+    snprintf(what, size, "%d CUDA device%s, %s, %.1f GiB, compute capability %d.%d%s, driver for CUDA %d.%d",
+             n, n > 1 ? "s" : "", p.name, (double)p.totalGlobalMem / (1 << 30), p.major, p.minor,
+             fits ? "" : " (kernels are built for 9.0)", driver / 1000, driver % 1000 / 10);
+    return fits;
+}
+
+static void backend_close(void *backend)
+{
+    struct backend *b = backend;
+    if (!b) return;
+    for (int i = 0; i < b->n; i++) mt_cuda_close(b->rank[i]);
+    free(b->rank);
+    free(b);
+}
+
+/* Processes of a node share its devices in turn; the ranks of one process share one. */
+static mt_status backend_open(void **out, struct mt_ctx *const ctxs[], int n, int place, mt_err *e)
+{
+    int devices = 0;
+    *out = NULL;
+    MT_CUDA_TRY(cudaGetDeviceCount(&devices), e, MT_DEVICE, "looking for CUDA devices");
+    struct backend *b = calloc(1, sizeof *b);
+    if (b) b->rank = calloc((size_t)n, sizeof *b->rank);
+    if (!b || !b->rank) {
+        backend_close(b);
+        MT_FAIL(e, MT_IO, "opening the cuda device: no memory for %d ranks", n);
+    }
+    const struct mt_cuda_options o = {.device = devices ? place % devices : 0,
+                                      .scratch_bytes = MT_CUDA_SCRATCH_BYTES};
+    mt_status status = MT_OK;
+    for (; b->n < n && !status; b->n += !status)
+        status = mt_cuda_open(&b->rank[b->n], ctxs[b->n], mt_target_cuda(), &o, e);
+    if (status) {
+        backend_close(b);
+        return status;
+    }
+    *out = b;
+    return MT_OK;
+}
+
+static mt_status backend_run(void *backend, void (*host)(struct mt_ctx *ctx, void *arg), void *const args[],
+                             mt_err *e)
+{
+    const struct backend *b = backend;
+    return mt_cuda_run(b->rank, b->n, host, args, e);
+}
+
+/* Multiply-adds a clock and multiprocessor of sm_90: 2048 on tensor cores in bf16, 128 in f32. */
+static double peak_flops(void *backend, mt_dtype t)
+{
+    const struct backend *b = backend;
+    int clock_khz = 0, multiprocessors = 0;
+    if (cudaDeviceGetAttribute(&clock_khz, cudaDevAttrClockRate, b->rank[0]->device) ||
+        cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, b->rank[0]->device))
+        return 0;
+    return 2e3 * clock_khz * multiprocessors * (t == MT_BF16 ? 2048 : 128);
+}
+
+const struct mt_backend_ops mt_backend_cuda = {
+    .device = &mt_device_cuda,
+    .target = mt_target_cuda,
+    .most_ranks = MT_CUDA_RANKS,
+    .find = find,
+    .open = backend_open,
+    .run = backend_run,
+    .peak_flops = peak_flops,
+    .close = backend_close,
+};

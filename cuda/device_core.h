@@ -1,0 +1,65 @@
+/* device_core.h: what the device's files share.
+ *
+ * device_cuda.c: opening, and the functions of the device. launch.c: one op. host_ops.c: those of MT_HOST. collective.c:
+ * between ranks of this process. run.c: their host code. */
+#ifndef MT_CUDA_DEVICE_CORE_H
+#define MT_CUDA_DEVICE_CORE_H
+#include <cuda_runtime_api.h>
+
+#include "device/cpu/fiber.h"
+#include "device_cuda.h"
+#include "launch.h"
+
+/* Events of the last positions of a stream. A wait for an older one is a wait for the position that took its event: a later
+ * one of the same stream, enqueued before the wait, so it may wait longer but never for ever. */
+enum { MT_CUDA_EVENTS = 256, MT_CUDA_RANKS = 16 };
+
+/* MT_CUDA_RANKS: of one process, which take turns. */
+struct mt_cuda_host;
+struct mt_cuda_run;
+struct mt_cuda {
+    struct mt_ctx *ctx;
+    int device;
+    void *arena[MT_N_ARENAS];
+    struct mt_cuda_queue queue[MT_N_STREAMS];
+    cudaEvent_t event[MT_N_STREAMS][MT_CUDA_EVENTS]; /* position p is at p % MT_CUDA_EVENTS */
+    cudaEvent_t meet[MT_N_STREAMS][2]; /* of the collective on a stream: it is reached, it has pulled */
+    struct mt_lt *lt;
+    struct mt_cuda_host *host;
+    /* While it runs. */
+    struct mt_cuda_run *run;
+    struct mt_fiber fiber;
+    void *arg;
+    bool ended;
+};
+
+/* The program's message with CUDA's. */
+mt_status mt_cuda_failed(mt_err *e, mt_status code, cudaError_t why, const char *fmt, ...) MT_PRINTF(4, 5);
+#define MT_CUDA_TRY(call, e, code, ...)                                                \
+    do {                                                                               \
+        cudaError_t cuda_error_ = (call);                                              \
+        if (cuda_error_) return mt_cuda_failed((e), (code), cuda_error_, __VA_ARGS__); \
+    } while (0)
+/* The event of a position. */
+static inline cudaEvent_t mt_cuda_event(const struct mt_cuda *d, int stream, int64_t seq)
+{
+    return d->event[stream][seq % MT_CUDA_EVENTS];
+}
+
+/* host_ops.c. The calls that are under way lie in a ring, by position. */
+MT_MUST_USE mt_status mt_cuda_host_open(struct mt_cuda_host **host, mt_err *e);
+void mt_cuda_host_close(struct mt_cuda_host *host); /* its stream is idle; NULL is fine */
+/* Enqueues an op of MT_HOST: the cpu device's kernel, on memory of the host arena, by a thread of the driver's. May wait for
+ * the position MT_CUDA_EVENTS earlier. */
+MT_MUST_USE mt_status mt_cuda_host_op(struct mt_cuda *d, const struct mt_stream *s, const struct mt_call *c,
+                                      mt_err *e);
+
+/* collective.c. Returns when every member's share is enqueued. RANKS: members' calls differ; HANG: not all came. */
+MT_MUST_USE mt_status mt_cuda_collective(struct mt_cuda *d, const struct mt_stream *s, struct mt_call *c,
+                                         mt_err *e);
+
+/* run.c. From host code: lets the other ranks go on; false: nobody can, and what is waited for will never come. */
+bool mt_cuda_park(struct mt_cuda *d);
+/* Something came about that another rank may be waiting for. */
+void mt_cuda_progress(struct mt_cuda *d);
+#endif

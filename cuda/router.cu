@@ -1,0 +1,172 @@
+/* From scores of experts to chosen ones and gates, in f32, and back: a warp a token. The sort by expert is in sort.cu, the
+ * products with the router's weight in products.cu. */
+#include "mt_kernel.cuh"
+
+namespace
+{
+constexpr int THREADS = 128, TOKENS = THREADS / 32;
+
+/* A warp's share of a token's scores lies in shared memory, [TOKENS][E] f32. score: 0 softmax over all experts, 1
+ * sigmoid. */
+MT_DEVICE void scores_of(float *s, const float *logits, int64_t E, int64_t score, int lane)
+{
+    if (score) {
+        for (int64_t e = lane; e < E; e += 32) s[e] = mt_sigmoid(logits[e]);
+        __syncwarp();
+        return;
+    }
+    float top = -INFINITY;
+    for (int64_t e = lane; e < E; e += 32) top = fmaxf(top, logits[e]);
+    top = mt_warp_max(top);
+    double sum = 0;
+    for (int64_t e = lane; e < E; e += 32) {
+        s[e] = expf(logits[e] - top);
+        sum += (double)s[e];
+    }
+    const float inv = (float)(1 / mt_warp_add(sum));
+    for (int64_t e = lane; e < E; e += 32) s[e] *= inv;
+    __syncwarp();
+}
+
+struct pick {
+    float value;
+    int32_t id;
+};
+/* Whether a comes before b: the larger one, of equal ones the lower id. */
+MT_DEVICE bool before(pick a, pick b)
+{
+    return a.value > b.value || (a.value == b.value && a.id < b.id);
+}
+/* The first of those that come after `last`. A NaN counts as the least, so that ids are valid in any case. */
+MT_DEVICE pick next_pick(const float *s, const float *bias, int64_t E, pick last, int lane)
+{
+    pick best = {-INFINITY, INT32_MAX};
+    for (int64_t e = lane; e < E; e += 32) {
+        const float v = s[e] + bias[e];
+        const pick p = {v == v ? v : -INFINITY, (int32_t)e};
+        if (before(last, p) && before(p, best)) best = p;
+    }
+#pragma unroll
+    for (int o = 16; o; o >>= 1) {
+        const pick other = {__shfl_xor_sync(MT_WARP_ALL, best.value, o),
+                            __shfl_xor_sync(MT_WARP_ALL, best.id, o)};
+        if (before(other, best)) best = other;
+    }
+    return best;
+}
+
+__global__ void __launch_bounds__(THREADS) topk_kernel(MT_CALL c)
+{
+    const auto &a = *MT_ARGS(router_topk, &c);
+    const auto &f = *MT_SCALARS(router_topk, &c);
+    MT_DYN_SMEM(float, all);
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int64_t E = MT_DIM(c, 'E'), K = MT_DIM(c, 'K'), n = (int64_t)blockIdx.x * TOKENS + warp;
+    const float *bias = static_cast<const float *>(a.bias);
+    if (n >= MT_DIM(c, 'N')) return;
+    float *s = all + warp * E, *gate = static_cast<float *>(a.gates) + n * c.ld[1];
+    int32_t *ids = static_cast<int32_t *>(a.ids) + n * c.ld[0];
+    scores_of(s, static_cast<const float *>(a.logits) + n * c.ld[2], E, f.score, lane);
+    int bad = 0;
+    for (int64_t e = lane; e < E; e += 32) {
+        const float v = s[e] + bias[e];
+        bad |= !(v == v);
+    }
+    const bool numbers = !__any_sync(MT_WARP_ALL, bad);
+    pick p = {INFINITY, -1};
+    double sum = 0;
+    for (int64_t k = 0; k < K; k++) {
+        p = next_pick(s, bias, E, p, lane);
+        sum += (double)s[p.id];
+        if (lane == 0) {
+            ids[k] = p.id;
+            gate[k] = s[p.id];
+        }
+    }
+    const double factor = f.norm ? f.scale / (sum + 1e-20) : f.scale;
+    for (int64_t k = 0; k < K && lane == 0; k++) gate[k] = numbers ? (float)((double)gate[k] * factor) : NAN;
+}
+
+/* Scores of the chosen, times any common factor, and d score / d logit over it. */
+MT_DEVICE double chosen_score(double x, double top, int64_t score, double *slope)
+{
+    const double small = exp(-fabs(x));
+    *slope = score ? (x > 0 ? small : 1) / (1 + small) : 1;
+    return score ? (x > 0 ? 1 : small) / (1 + small) : exp(x - top);
+}
+
+/* Sigmoid scores, or gates divided by their sum: only the chosen have a gradient, and it takes only their scores. Each
+ * lane has the chosen k, k + 32, ... */
+MT_DEVICE void sparse_row(const mt_call &c, float *dl, const float *dg, const int32_t *ids,
+                          const float *logits, int lane)
+{
+    const auto &f = *MT_SCALARS(router_bwd, &c);
+    const int64_t K = MT_DIM(c, 'K');
+    float top = -INFINITY;
+    for (int64_t k = lane; k < K; k += 32) top = fmaxf(top, logits[ids[k]]);
+    top = mt_warp_max(top);
+    double sum = 0, mean = 0, slope;
+    for (int64_t k = lane; k < K; k += 32) {
+        const double s = chosen_score((double)logits[ids[k]], (double)top, f.score, &slope);
+        sum += s;
+        mean += (double)dg[k] * s;
+    }
+    sum = mt_warp_add(sum) + 1e-20;
+    mean = mt_warp_add(mean) / sum;
+    for (int64_t k = lane; k < K; k += 32) {
+        const double s = chosen_score((double)logits[ids[k]], (double)top, f.score, &slope);
+        dl[ids[k]] = (float)(f.scale * s * slope * (f.norm ? ((double)dg[k] - mean) / sum : (double)dg[k]));
+    }
+}
+/* Softmax scores as they are: every logit has a gradient. */
+MT_DEVICE void softmax_row(const mt_call &c, float *dl, const float *dg, const int32_t *ids,
+                           const float *logits, float *p, int lane)
+{
+    const double scale = MT_SCALARS(router_bwd, &c)->scale;
+    const int64_t E = MT_DIM(c, 'E'), K = MT_DIM(c, 'K');
+    double dot = 0;
+    scores_of(p, logits, E, 0, lane);
+    for (int64_t k = lane; k < K; k += 32) dot += scale * (double)dg[k] * (double)p[ids[k]];
+    dot = mt_warp_add(dot);
+    for (int64_t e = lane; e < E; e += 32) dl[e] = -p[e] * (float)dot;
+    __syncwarp();
+    for (int64_t k = lane; k < K; k += 32)
+        dl[ids[k]] = (float)((double)p[ids[k]] * (scale * (double)dg[k] - dot));
+}
+__global__ void __launch_bounds__(THREADS) bwd_kernel(MT_CALL c)
+{
+    const auto &a = *MT_ARGS(router_bwd, &c);
+    const auto &f = *MT_SCALARS(router_bwd, &c);
+    MT_DYN_SMEM(float, all);
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int64_t E = MT_DIM(c, 'E'), n = (int64_t)blockIdx.x * TOKENS + warp;
+    if (n >= MT_DIM(c, 'N')) return;
+    float *dl = static_cast<float *>(a.dlogits) + n * c.ld[0];
+    const float *dg = static_cast<const float *>(a.dgates) + n * c.ld[1],
+                *logits = static_cast<const float *>(a.logits) + n * c.ld[3];
+    const int32_t *ids = static_cast<const int32_t *>(a.ids) + n * c.ld[2];
+    if (!f.score && !f.norm) {
+        softmax_row(c, dl, dg, ids, logits, all + warp * E, lane);
+        return;
+    }
+    for (int64_t e = lane; e < E; e += 32) dl[e] = 0;
+    __syncwarp();
+    sparse_row(c, dl, dg, ids, logits, lane);
+}
+
+size_t smem_of(const mt_call *c)
+{
+    return (size_t)(TOKENS * MT_DIM(*c, 'E') * 4);
+}
+} // namespace
+
+extern "C" cudaError_t mt_cuda_router_topk(const mt_call *c, const mt_cuda_lane *q)
+{
+    const unsigned grid = mt_blocks(MT_DIM(*c, 'N'), TOKENS);
+    return grid ? MT_LAUNCH(topk_kernel, dim3(grid), dim3(THREADS), smem_of(c), q->stream, *c) : cudaSuccess;
+}
+extern "C" cudaError_t mt_cuda_router_bwd(const mt_call *c, const mt_cuda_lane *q)
+{
+    const unsigned grid = mt_blocks(MT_DIM(*c, 'N'), TOKENS);
+    return grid ? MT_LAUNCH(bwd_kernel, dim3(grid), dim3(THREADS), smem_of(c), q->stream, *c) : cudaSuccess;
+}

@@ -1,0 +1,28 @@
+/* backend.h: a device besides the cpu's executor, as a session opens it. It may be linked into the program or not, and the
+ * machine may have one or not. */
+#ifndef MT_DEVICE_BACKEND_H
+#define MT_DEVICE_BACKEND_H
+#include "base/dtype.h"
+#include "device/device.h"
+#include "device/target.h"
+
+struct mt_backend_ops {
+    const struct mt_device_ops *device;
+    const struct mt_target *(*target)(void); /* what ledgers are laid out for */
+    int most_ranks;                          /* of one process */
+    /* Whether this machine has one that can be used; what was found, or why there is none, in words. */
+    bool (*find)(char *what, size_t size);
+    /* Opens it for the ranks of this process, whose ledger is laid out and whose groups are there: their arenas are
+     * made, too. place: of this process on its node, from 0. DEVICE, NOFIT; nothing is left open then. */
+    mt_status (*open)(void **backend, struct mt_ctx *const ctxs[], int n, int place, mt_err *e);
+    /* As mt_exec_run, with the first error's message in e. */
+    mt_status (*run)(void *backend, void (*host)(struct mt_ctx *ctx, void *arg), void *const args[],
+                     mt_err *e);
+    double (*peak_flops)(void *backend,
+                         mt_dtype t); /* of the devices in use: what products may reach at most */
+    void (*close)(void *backend);     /* NULL is fine */
+};
+
+/* The device "cuda"; NULL: this program was built without. */
+const struct mt_backend_ops *mt_backend_find_cuda(void);
+#endif

@@ -1,0 +1,118 @@
+/* Which nodes `moetitan doctor` finds unfit, from what ranks have found. */
+#include "cmd/doctor_verdict.h"
+#include "command.h"
+
+enum { RANKS = 8, PER_NODE = 2 };
+static struct mt_rank_facts facts[RANKS];
+static struct mt_cluster cluster;
+static char bad[256], printed[8192];
+
+/* Four nodes of two ranks, alike. */
+static void healthy(void)
+{
+    static const double x[MT_N_FACTS] = {
+        [MT_FACT_cores] = 72,         [MT_FACT_clock] = 3e9, [MT_FACT_memory] = 100e9,
+        [MT_FACT_copy] = 400e9,       [MT_FACT_gpus] = 4,    [MT_FACT_gpu_memory] = 96e9,
+        [MT_FACT_gpu_clock] = 1.98e9, [MT_FACT_link] = 10e9, [MT_FACT_net] = 20e9};
+    memset(facts, 0, sizeof facts);
+    for (int i = 0; i < RANKS; i++) {
+        memcpy(facts[i].x, x, sizeof x);
+        snprintf(facts[i].node, sizeof facts[i].node, "n%d", i / PER_NODE);
+        snprintf(facts[i].cpus, sizeof facts[i].cpus, "%d", i % PER_NODE);
+    }
+    memset(&cluster, 0, sizeof cluster);
+    snprintf(cluster.name, sizeof cluster.name, "Here");
+    snprintf(cluster.target, sizeof cluster.target, "cuda");
+    for (int k = 0; k < MT_N_CLUSTER_KEYS; k++) cluster.of[k].value = 1;
+}
+
+static int verdict(const struct mt_cluster *c, double tolerance)
+{
+    fflush(stdout);
+    int saved = dup(1), fd = open(in_folder("printed"), O_CREAT | O_TRUNC | O_WRONLY, 0600);
+    dup2(fd, 1);
+    close(fd);
+    int n = mt_doctor_verdict(facts, RANKS, c, tolerance, bad, sizeof bad);
+    fflush(stdout);
+    dup2(saved, 1);
+    close(saved);
+    command_text(in_folder("printed"), printed, sizeof printed);
+    return n;
+}
+
+TEST(nothing_is_wrong)
+{
+    healthy();
+    CHECK_INT(verdict(NULL, 0.8), 0);
+    CHECK_INT(verdict(&cluster, 1), 0);
+    CHECK_STR(bad, "");
+    CHECK(strstr(printed, "\nn3 ") && !strstr(printed, "should be"));
+}
+TEST(one_is_slower_than_the_others)
+{
+    healthy();
+    facts[5].x[MT_FACT_net] = 15e9;
+    CHECK_INT(verdict(NULL, 0.8), 1);
+    CHECK_STR(bad, "n2");
+    CHECK(strstr(printed, "n2: rank 5: net GB/s is 15.00, and should be 16.00, 0.8 of the ranks' median"));
+    CHECK_INT(verdict(NULL, 0.7), 0);
+}
+TEST(all_are_slower_than_the_cluster)
+{
+    healthy();
+    cluster.of[MT_CLUSTER_net_bandwidth].value = 40e9;
+    cluster.of[MT_CLUSTER_net_efficiency].value = 0.75;
+    CHECK_INT(verdict(&cluster, 0.8), 4);
+    CHECK_STR(bad, "n0,n1,n2,n3");
+    CHECK(strstr(printed, "n0: ranks 0-1: net GB/s is 20.00, and should be 24.00, 0.8 of Here"));
+    cluster.of[MT_CLUSTER_net_efficiency].value = 0.5; /* 20: as they have */
+    CHECK_INT(verdict(&cluster, 1), 0);
+}
+TEST(what_everyone_should_have)
+{
+    healthy();
+    facts[0].x[MT_FACT_cores] = 71;
+    facts[7].x[MT_FACT_gpus] = 3;
+    CHECK_INT(verdict(NULL, 0.1), 2); /* whatever the tolerance */
+    CHECK_STR(bad, "n0,n3");
+    healthy();
+    for (int i = 0; i < RANKS; i++) facts[i].x[MT_FACT_gpus] = 0;
+    CHECK_INT(verdict(NULL, 0.8), 0);
+    CHECK_INT(verdict(&cluster, 0.8), 4); /* it has GPUs */
+}
+TEST(what_no_one_should_have)
+{
+    healthy();
+    facts[2].x[MT_FACT_gpu_ecc] = 1;
+    facts[3].x[MT_FACT_gpu_slowed] = 1;
+    CHECK_INT(verdict(NULL, 0), 1);
+    CHECK(strstr(printed, "n1: rank 2: ECC is 1, and should be 0 (") &&
+          strstr(printed, "n1: rank 3: slowed is 1, and should be 0 ("));
+}
+TEST(what_was_not_measured)
+{
+    healthy();
+    for (int i = 0; i < RANKS; i++)
+        for (int k = 0; k < MT_N_FACTS; k++)
+            if (i > 0 || k == MT_FACT_net) facts[i].x[k] = (double)NAN;
+    CHECK_INT(verdict(&cluster, 1), 0);
+}
+TEST(processors_in_common)
+{
+    healthy();
+    snprintf(facts[5].cpus, sizeof facts[5].cpus, "%s", facts[4].cpus);
+    CHECK_INT(verdict(NULL, 0.8), 0);
+    CHECK(strstr(printed, "n2: note: 2 ranks share processors 0:") && !strstr(printed, "n1: note"));
+}
+int main(void)
+{
+    RUN(nothing_is_wrong);
+    RUN(one_is_slower_than_the_others);
+    RUN(all_are_slower_than_the_cluster);
+    RUN(what_everyone_should_have);
+    RUN(what_no_one_should_have);
+    RUN(what_was_not_measured);
+    RUN(processors_in_common);
+    remove_temporary_folder();
+    return DONE();
+}

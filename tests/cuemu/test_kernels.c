@@ -1,0 +1,507 @@
+/* test: variants=cuemu */
+/* Every op of the table that is no collective, on the cuda device under the emulator against the cpu device's kernels. main runs
+ * a test of each op's name: without one it does not compile. Shapes: with 16-byte accesses, with rows of odd length, with rows
+ * shifted or apart, and empty ones. */
+#include "base/exact.h"
+#include "device/cpu/muon_ws.h"
+#include "op_inputs.h"
+
+/* ---- memory ---- */
+TEST(fresh)
+{
+    TRY(fresh, "X=9", .one_type = true);
+}
+TEST(keep)
+{
+    TRY(keep, "X=9", .one_type = true);
+}
+TEST(fill0)
+{
+    TRY(fill0, "X=9", .off = 1, .one_type = true);
+    TRY(fill0, "X=0", .one_type = true);
+}
+TEST(fill_f32)
+{
+    TRY(fill_f32, "X=700", .scalar = {F_(0.75)}, .one_type = true);
+}
+/* Up to the device and down into another row: the bytes, and none beside them. */
+static void copies(int64_t n)
+{
+    struct side s;
+    side_init(&s, CUDA);
+    struct tensor x = tensor_of(&s, MT_F32, n, 0, 0, 1);
+    int32_t row =
+        mt_row_add(&s.ledger, MT_HOST_ARENA, MT_ROW_ACTIVATION, x.host.off + x.host.bytes + EDGE, "down");
+    mt_view down = x.host;
+    down.row = row;
+    side_open(&s);
+    fill(&s, &x);
+    mt_copy_h2d(&s.ctx.stream[MT_H2D], x.dev, x.host);
+    mt_stream_wait(&s.ctx.stream[MT_D2H], mt_event_record(&s.ctx.stream[MT_H2D]));
+    mt_copy_d2h(&s.ctx.stream[MT_D2H], down, x.dev);
+    side_finish(&s);
+    const unsigned char *got = mt_address(&s.ctx, whole_row(&s, row)),
+                        *want = mt_address(&s.ctx, whole_row(&s, x.host_row));
+    CHECK(!memcmp(got, want, (size_t)s.ledger.row[row].bytes)); /* both rows are guard bytes but for these */
+    side_close(&s);
+}
+TEST(copy_h2d)
+{
+    copies(33);
+    copies(0);
+}
+TEST(copy_d2h)
+{
+    copies(1000);
+}
+TEST(read_back)
+{
+    struct side s;
+    float got[16];
+    side_init(&s, CUDA);
+    struct tensor x = tensor_of(&s, MT_F32, 16, 0, 0, 0);
+    side_open(&s);
+    fill(&s, &x);
+    upload(&s, &x, MT_COMPUTE);
+    mt_host_read(&s.ctx.stream[MT_COMPUTE], MT_READ_STATE, 0, x.dev, got);
+    CHECK(!memcmp(got, mt_address(&s.ctx, x.host), sizeof got));
+    side_close(&s);
+}
+
+/* ---- working weights ---- */
+static void all_forms(void)
+{
+    forms(MT_F32);
+    forms(MT_BF16);
+}
+TEST(weight_cast)
+{
+    TRY(weight_cast, "X=2500");
+    TRY(weight_cast, "X=7", .off = 1);
+}
+TEST(weight_pack)
+{
+    all_forms();
+}
+TEST(weight_turn)
+{
+    all_forms();
+}
+TEST(weight_form)
+{
+    all_forms();
+}
+TEST(fp8_pack)
+{
+    all_forms();
+}
+TEST(fp8_unpack)
+{
+    all_forms();
+}
+
+/* ---- rows ---- */
+TEST(embed_fwd)
+{
+    TRY(embed_fwd, "N=9 D=64 V=5", .fill = tokens);
+    TRY(embed_fwd, "N=4 D=37 V=50", .fill = tokens, .pad = 3, .off = 1);
+}
+TEST(embed_bwd)
+{
+    TRY(embed_bwd, "N=300 D=64 V=5", .fill = tokens);
+    TRY(embed_bwd, "N=7 D=37 V=50", .fill = tokens, .pad = 3);
+    TRY(embed_bwd, "N=0 D=8 V=3");
+}
+TEST(rmsnorm_fwd)
+{
+    TRY(rmsnorm_fwd, "N=3 D=1032", .scalar = {F_(1e-5)}, .pad = 8);
+    TRY(rmsnorm_fwd, "N=4 D=24", .scalar = {F_(1e-5)}, .pad = 3, .off = 1);
+    TRY(rmsnorm_fwd, "N=0 D=8", .scalar = {F_(1e-5)});
+}
+static void norms(struct trial *t)
+{
+    positive(t, "rstd", trial_dim(t, 'N'));
+}
+TEST(rmsnorm_bwd)
+{
+    TRY(rmsnorm_bwd, "N=20 D=264 P=16", .fill = norms, .pad = 8);
+    TRY(rmsnorm_bwd, "N=5 D=37 P=16", .fill = norms, .without = " res ", .off = 1);
+    TRY(rmsnorm_bwd, "N=0 D=8 P=16", .fill = norms);
+}
+TEST(sum_rows)
+{
+    TRY(sum_rows, "P=16 D=300", .pad = 5, .one_type = true);
+}
+TEST(bias_bwd)
+{
+    TRY(bias_bwd, "N=150 O=70", .pad = 1);
+}
+TEST(rope_table)
+{
+    TRY(rope_table, "S=9 R=16", .scalar = {F_(10000)}, .one_type = true);
+}
+TEST(rope)
+{
+    TRY(rope, "N=5 H=3 A=48 S=9 R=32", .scalar = {F_(1)}, .fill = positions, .pad = 8);
+    TRY(rope, "N=3 H=2 A=10 S=4 R=6", .scalar = {F_(-1)}, .fill = positions, .off = 1);
+}
+TEST(swiglu_fwd)
+{
+    TRY(swiglu_fwd, "N=3 F=264 U=528", .pad = 8);
+    TRY(swiglu_fwd, "N=2 F=13 U=26", .off = 1);
+}
+TEST(swiglu_bwd)
+{
+    TRY(swiglu_bwd, "N=3 F=264 U=528", .pad = 8);
+    TRY(swiglu_bwd, "N=2 F=13 U=26", .off = 1);
+}
+TEST(expert_swiglu_fwd)
+{
+    TRY(expert_swiglu_fwd, "C=7 F=40 U=80", .scalar = {I_(5)});
+    TRY(expert_swiglu_fwd, "C=3 F=13 U=26", .scalar = {I_(0)});
+}
+TEST(expert_swiglu_bwd)
+{
+    TRY(expert_swiglu_bwd, "C=7 F=40 U=80 M=12 N=6 K=2", .scalar = {I_(3), I_(5)}, .fill = order, .pad = 8);
+    TRY(expert_swiglu_bwd, "C=4 F=13 U=26 M=6 N=6 K=1", .scalar = {I_(1), I_(4)}, .without = " order ",
+        .off = 1);
+}
+
+/* ---- products ---- */
+#define LINEAR(name, dims, ...) TRY(name, dims, .pad = 8, __VA_ARGS__)
+TEST(linear_fwd)
+{
+    LINEAR(linear_fwd, "N=6 O=40 I=24", .without = " bias add ");
+    LINEAR(linear_fwd, "N=33 O=5 I=16", .without = " bias ");
+    LINEAR(linear_fwd, "N=1 O=8 I=129", .off = 0);
+    LINEAR(linear_fwd, "N=0 O=8 I=8", .off = 0);
+}
+TEST(logits_fwd)
+{
+    LINEAR(logits_fwd, "N=6 O=40 I=24", .off = 0);
+}
+TEST(linear_bwdx)
+{
+    LINEAR(linear_bwdx, "N=6 O=40 I=24", .without = " add ");
+    LINEAR(linear_bwdx, "N=7 O=5 I=33", .off = 0);
+}
+TEST(linear_bwdw)
+{
+    LINEAR(linear_bwdw, "N=70 O=40 I=24", .off = 0);
+    LINEAR(linear_bwdw, "N=0 O=4 I=8", .off = 0);
+}
+TEST(router_logits)
+{
+    TRY(router_logits, "N=70 E=9 D=40", .pad = 3);
+}
+TEST(router_bwdx)
+{
+    TRY(router_bwdx, "N=70 E=9 D=40", .pad = 3);
+}
+TEST(router_bwdw)
+{
+    TRY(router_bwdw, "N=70 E=9 D=70", .pad = 3);
+}
+/* 37 rows in all, of which the round has some; widths within one tile and over several, aligned and not. */
+TEST(grouped_fwd)
+{
+    TRY(grouped_fwd, "C=40 O=72 I=40 E=5", .scalar = {I_(0), I_(37)}, .fill = counts);
+    TRY(grouped_fwd, "C=40 O=7 I=21 E=5", .scalar = {I_(5), I_(20)}, .fill = counts, .pad = 1);
+}
+TEST(grouped_fwd_into)
+{
+    TRY(grouped_fwd_into, "C=24 M=40 O=72 I=40 E=5", .scalar = {I_(5), I_(20)}, .fill = counts);
+}
+TEST(grouped_bwdx)
+{
+    TRY(grouped_bwdx, "C=40 O=40 I=72 E=5", .scalar = {I_(0), I_(37)}, .fill = counts);
+    TRY(grouped_bwdx, "C=40 O=21 I=7 E=5", .scalar = {I_(5), I_(20)}, .fill = counts, .pad = 1);
+}
+TEST(grouped_bwdx_into)
+{
+    TRY(grouped_bwdx_into, "C=24 M=40 O=40 I=72 E=5", .scalar = {I_(5), I_(20)}, .fill = counts);
+}
+TEST(grouped_bwdw)
+{
+    TRY(grouped_bwdw, "C=40 O=72 I=40 E=5", .scalar = {I_(0), I_(37)}, .fill = counts);
+    TRY(grouped_bwdw, "C=40 O=7 I=21 E=5", .scalar = {I_(5), I_(20)}, .fill = counts, .pad = 1);
+}
+
+/* ---- attention: grouped queries, documents, widths of the tensor core kernels and others ---- */
+#define ATTENTION(name, dims, ...)                                                                     \
+    TRY(name, dims, .scalar = {F_(0.25), I_(1)}, .fill = begins, .tol = {5e-6, 8e-3}, .tol_f32 = 2e-5, \
+        __VA_ARGS__)
+TEST(attention_fwd)
+{
+    ATTENTION(attention_fwd, "N=100 H=4 G=2 A=64 B=64", .off = 0);
+    ATTENTION(attention_fwd, "N=70 H=2 G=1 A=24 B=16", .pad = 8);
+    ATTENTION(attention_fwd, "N=33 H=2 G=2 A=13 B=9", .pad = 1);
+#ifndef __SANITIZE_THREAD__
+    ATTENTION(attention_fwd, "N=65 H=1 G=1 A=192 B=128", .off = 0);
+    ATTENTION(attention_fwd, "N=65 H=1 G=1 A=128 B=128", .off = 0);
+#endif
+}
+/* lse as it would be of rows that were never made: any numbers in proportion will do. */
+static void gradients(struct trial *t)
+{
+    begins(t);
+    float *lse = trial_at(t, "lse");
+    for (int64_t i = 0; i < trial_dim(t, 'H') * trial_ld(t, "lse"); i++) lse[i] = 2 + fabsf(lse[i]);
+}
+#define ATTENTION_BWD(dims, ...)                                                                  \
+    TRY(attention_bwd, dims, .scalar = {F_(0.25), I_(1)}, .fill = gradients, .tol = {5e-6, 8e-3}, \
+        .tol_f32 = 2e-5, __VA_ARGS__)
+TEST(attention_bwd)
+{
+    ATTENTION_BWD("N=100 H=4 G=2 A=64 B=64", .off = 0);
+    ATTENTION_BWD("N=70 H=2 G=1 A=24 B=16", .pad = 8);
+    ATTENTION_BWD("N=33 H=2 G=2 A=13 B=9", .pad = 1);
+#ifndef __SANITIZE_THREAD__
+    ATTENTION_BWD("N=65 H=1 G=1 A=192 B=128", .off = 0);
+    ATTENTION_BWD("N=65 H=1 G=1 A=128 B=128", .off = 0);
+#endif
+}
+
+/* ---- routing ---- */
+static void with_nan(struct trial *t)
+{
+    logits_apart(t);
+    ((float *)trial_at(t, "logits"))[2 * trial_ld(t, "logits") + 3] = NAN;
+}
+/* A NaN is never among the first, and does not go unseen: the row's gates are NaN, its ids K different ones. */
+static void bad_logits(void)
+{
+    struct side s;
+    struct trial t;
+    const struct trial_spec p = {
+        .op = MT_OP_router_topk, .dims = "N=4 E=8 K=8", .scalar = {I_(1), I_(1), F_(1)}, .fill = with_nan};
+    trial_run(&t, &s, CUDA, &p, MT_F32);
+    const float *gate = trial_at(&t, "gates");
+    const int32_t *id = trial_at(&t, "ids");
+    unsigned seen = 0;
+    for (int i = 0; i < 4 * 8; i++) CHECK((gate[i] != gate[i]) == (i / 8 == 2));
+    for (int k = 0; k < 8; k++) seen |= id[2 * 8 + k] >= 0 && id[2 * 8 + k] < 8 ? 1u << id[2 * 8 + k] : 0;
+    CHECK_INT(seen, 255);
+    side_close(&s);
+}
+TEST(router_topk)
+{
+    for (int score = 0; score < 2; score++)
+        for (int norm = 0; norm < 2; norm++)
+            TRY(router_topk, "N=7 E=45 K=6", .scalar = {I_(score), I_(norm), F_(2.5)}, .fill = logits_apart,
+                .one_type = true);
+    bad_logits();
+}
+TEST(route_sort)
+{
+    TRY(route_sort, "N=150 K=3 M=450 E=7", .fill = ids, .one_type = true);
+    TRY(route_sort, "N=40 K=2 M=80 E=300", .fill = ids, .pad = 1, .one_type = true);
+    TRY(route_sort, "N=0 K=2 M=0 E=4", .one_type = true);
+}
+TEST(counts_add)
+{
+    TRY(counts_add, "E=300", .one_type = true);
+}
+TEST(router_bwd)
+{
+    for (int score = 0; score < 2; score++)
+        for (int norm = 0; norm < 2; norm++)
+            TRY(router_bwd, "N=7 E=44 K=6", .scalar = {I_(score), I_(norm), F_(2.5)}, .fill = ids, .pad = 1,
+                .one_type = true);
+}
+TEST(bias_update)
+{
+    TRY(bias_update, "E=300", .scalar = {F_(0.01)}, .one_type = true);
+}
+TEST(gather_rows)
+{
+    TRY(gather_rows, "C=9 D=64 N=6 M=12", .scalar = {I_(2), I_(3), I_(7)}, .fill = order, .pad = 8,
+        .tol = {1e-30, 1e-30});
+    TRY(gather_rows, "C=9 D=37 N=6 M=12", .scalar = {I_(2), I_(3), I_(7)}, .fill = order, .off = 1,
+        .tol = {1e-30, 1e-30});
+}
+TEST(gather_gates)
+{
+    TRY(gather_gates, "M=12 N=6 K=2", .fill = order, .pad = 1, .one_type = true);
+}
+TEST(combine_fwd)
+{
+    TRY(combine_fwd, "N=6 K=2 M=12 D=64", .fill = slots, .pad = 8);
+    TRY(combine_fwd, "N=6 K=3 M=18 D=37", .fill = slots, .off = 1);
+}
+TEST(combine_bwd)
+{
+    TRY(combine_bwd, "N=6 K=2 M=12 D=64", .fill = slots, .pad = 8);
+    TRY(combine_bwd, "N=6 K=3 M=18 D=37", .fill = slots, .without = " add ", .off = 1);
+}
+TEST(expert_counts)
+{
+    TRY(expert_counts, "E=6 R=3 W=18", .scalar = {I_(1)}, .fill = all_counts, .one_type = true);
+}
+TEST(expert_sort)
+{
+    TRY(expert_sort, "C=20 D=64 R=3 W=18", .scalar = {I_(1), I_(6), I_(4), I_(17)}, .fill = all_counts);
+    TRY(expert_sort, "C=20 D=13 R=3 W=18", .scalar = {I_(2), I_(6), I_(0), I_(9)}, .fill = all_counts,
+        .pad = 1);
+}
+TEST(expert_unsort)
+{
+    TRY(expert_unsort, "C=20 D=64 R=3 W=18", .scalar = {I_(1), I_(6), I_(4), I_(17)}, .fill = all_counts);
+}
+
+/* ---- loss ---- */
+TEST(count_valid)
+{
+    TRY(count_valid, "N=300", .fill = labels, .one_type = true);
+}
+TEST(xent)
+{
+    TRY(xent, "N=4 V=1000", .fill = valid_labels, .pad = 8);
+    TRY(xent, "N=4 V=37", .fill = valid_labels);
+}
+TEST(xent_eval)
+{
+    TRY(xent_eval, "N=4 V=1000", .fill = labels, .one_type = true);
+    TRY(xent_eval, "N=4 V=37", .fill = labels, .one_type = true);
+}
+TEST(sum_loss)
+{
+    TRY(sum_loss, "N=300", .one_type = true, .tol_f32 = 1e-12);
+}
+TEST(sum_parts_f64)
+{
+    TRY(sum_parts_f64, "R=5", .one_type = true, .tol_f32 = 1e-15);
+}
+TEST(sum_parts_i64)
+{
+    TRY(sum_parts_i64, "R=5 W=40", .pad = 2, .one_type = true);
+}
+
+/* ---- gradients and optimizers ---- */
+TEST(grad_cast)
+{
+    TRY(grad_cast, "N=2500", .tol = {1e-30, 1e-30});
+    TRY(grad_cast, "N=9", .off = 1, .tol = {1e-30, 1e-30});
+}
+TEST(sum_pieces)
+{
+    TRY(sum_pieces, "R=3 N=1040");
+    TRY(sum_pieces, "R=3 N=7", .pad = 1);
+}
+/* Magnitudes from denormal to 2^100, infinities and NaNs: the same value, whatever the words. */
+static void wide_range(struct trial *t)
+{
+    float *x = trial_at(t, "x");
+    memset(trial_at(t, "acc"), 0, MT_SUMSQ_WORDS * 8);
+    for (int64_t i = 0; i < trial_dim(t, 'X'); i++)
+        x[i] = i % 7 == 0 ? 0
+                          : ldexpf(uniform(t->side), i % 11 == 3   ? -140
+                                                     : i % 5 == 2  ? -30
+                                                     : i % 13 == 1 ? 60
+                                                                   : 0);
+}
+static void sums(const char *dims, float odd)
+{
+    struct side side[2];
+    struct trial t[2];
+    struct trial_spec p = {.op = MT_OP_sumsq, .dims = dims, .fill = wide_range};
+    for (int m = 0; m < 2; m++) {
+        struct tensor acc;
+        t[m] = (struct trial){.side = &side[m], .info = &mt_op_info[MT_OP_sumsq], .op = MT_OP_sumsq};
+        side_init(&side[m], m ? CUDA : CPU);
+        trial_dims(&t[m], p.dims);
+        t[m].dim['W' - 'A'] = MT_SUMSQ_WORDS;
+        trial_arg(&t[m], &p, 0), trial_arg(&t[m], &p, 1);
+        acc = t[m].arg[0].t;
+        side_open(&side[m]);
+        wide_range(&t[m]);
+        if (odd != 0) ((float *)trial_at(&t[m], "x"))[5] = odd;
+        upload(&side[m], &acc, MT_COMPUTE), upload(&side[m], &t[m].arg[1].t, MT_COMPUTE);
+        for (int k = 0; k < 2; k++) mt_sumsq(&side[m].ctx.stream[MT_COMPUTE], acc.dev, t[m].arg[1].t.dev);
+        download(&side[m], &acc, MT_COMPUTE);
+        side_finish(&side[m]);
+    }
+    double a = mt_exact_value(trial_at(&t[0], "acc")), b = mt_exact_value(trial_at(&t[1], "acc"));
+    if (!CHECK(a == b || (a != a && b != b))) printf("  %s: %.17g on the cpu, %.17g on cuda\n", dims, a, b);
+    side_close(&side[0]), side_close(&side[1]);
+}
+TEST(sumsq)
+{
+    sums("X=5000", 0);
+    sums("X=100", INFINITY);
+    sums("X=100", NAN);
+    sums("X=9", 0);
+}
+static void some_sum(struct trial *t)
+{
+    int64_t *acc = trial_at(t, "acc");
+    const float x[] = {3, 1e-20f, 5e-3f, 17};
+    memset(acc, 0, MT_SUMSQ_WORDS * 8);
+    mt_exact_add(acc, x, 4);
+}
+static void no_number(struct trial *t)
+{
+    some_sum(t);
+    ((int64_t *)trial_at(t, "acc"))[MT_EXACT_NAN] = 1;
+}
+TEST(clip)
+{
+    TRY(clip, "W=20", .scalar = {F_(1)}, .fill = some_sum, .one_type = true, .tol_f32 = 1e-15);
+    TRY(clip, "W=20", .scalar = {F_(0)}, .fill = some_sum, .one_type = true, .tol_f32 = 1e-15);
+    TRY(clip, "W=20", .scalar = {F_(100)}, .fill = some_sum, .one_type = true, .tol_f32 = 1e-15);
+    TRY(clip, "W=20", .scalar = {F_(1)}, .fill = no_number, .one_type = true);
+}
+static void moments(struct trial *t)
+{
+    positive(t, "v", trial_dim(t, 'N'));
+}
+TEST(adamw)
+{
+    TRY(adamw, "N=1040", .scalar = {F_(1e-3), F_(0.1), F_(0.9), F_(0.95), F_(1e-8), I_(3)}, .fill = moments,
+        .one_type = true);
+    TRY(adamw, "N=9", .scalar = {F_(1e-3), F_(0.1), F_(0.9), F_(0.95), F_(1e-8), I_(3)}, .fill = moments,
+        .off = 1, .one_type = true);
+}
+TEST(muon_momentum)
+{
+    TRY(muon_momentum, "B=2 R=3 C=40", .scalar = {F_(0.95), I_(1)});
+    TRY(muon_momentum, "B=2 R=3 C=13", .scalar = {F_(0.95), I_(0)}, .pad = 1);
+}
+TEST(muon_apply)
+{
+    TRY(muon_apply, "B=2 R=3 C=40", .scalar = {F_(1e-2), F_(0.1), F_(1.5)});
+    TRY(muon_apply, "B=2 R=3 C=13", .scalar = {F_(1e-2), F_(0.1), F_(1.5)}, .pad = 1);
+}
+/* Wide, tall and square, within a tile and over several, more matrices than lanes. */
+static int64_t ns_bytes(int64_t b, int64_t r, int64_t c)
+{
+    return mt_newton_schulz_ws_bytes(b, r, c, MT_F32);
+}
+TEST(newton_schulz)
+{
+    TRY(newton_schulz, "B=2 R=24 C=70", .scalar = {I_(5), I_(1)}, .ws_bytes = ns_bytes(2, 24, 70),
+        .tol = {2e-5, 3e-2});
+    TRY(newton_schulz, "B=1 R=80 C=72", .scalar = {I_(2), I_(2)}, .ws_bytes = ns_bytes(1, 80, 72),
+        .tol = {2e-5, 3e-2}, .pad = 3);
+    TRY(newton_schulz, "B=18 R=5 C=3", .scalar = {I_(3), I_(0)}, .ws_bytes = ns_bytes(18, 5, 3),
+        .tol = {2e-5, 3e-2});
+}
+TEST(init_normal)
+{
+    TRY(init_normal, "X=500", .scalar = {I_(123456789), I_(7), F_(0.02)}, .one_type = true);
+    TRY(init_normal, "X=1", .scalar = {I_(5), I_(1), F_(0.02)}, .one_type = true);
+}
+
+#define RUN_KERNEL(name) RUN(name)
+#define RUN_COPY(name) RUN(name)
+#define RUN_READ(name) RUN(name)
+#define RUN_COMM(name) ((void)0) /* test_ranks.c */
+int main(void)
+{
+#define OP(name, kind, args, scalars, flops, bytes) RUN_##kind(name);
+#define OP0(name, kind, args, flops, bytes) RUN_##kind(name);
+#include "device/op.def"
+#undef OP
+#undef OP0
+    return DONE();
+}

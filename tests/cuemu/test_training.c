@@ -1,0 +1,282 @@
+/* test: variants=cuemu */
+/* The cuda device under the emulator trains a small relative of the quickstart model as the cpu device does: losses within a
+ * bound that is fixed before it runs, twice the spread of the cpu's own runs over permuted orders of their sums (sequences in
+ * another order, and instruction sets that add up in another order). Memory of the emulated device is looked at in place. */
+#include <unistd.h>
+
+#include "ckpt/ckpt.h"
+#include "ckpt/file.h"
+#include "tests/train/ranks.h"
+
+/* tests/cuemu/src: how the emulator picks among the orders it may run things in. */
+void cuemu_set_order(const char *order, unsigned long long seed);
+
+/* The sanitizers' builds look for races and bad accesses, in one step; the numbers are those of the plain build. */
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { STEPS = 1, RUNS = 1, SANITIZED = 1 };
+#else
+enum { STEPS = 20, RUNS = 6, SANITIZED = 0 };
+#endif
+enum { SEQUENCES = 4 };
+
+#define MODEL                                                                                        \
+    "model.vocab=61 model.dim=32 model.layers=2 model.heads=2 model.kv_heads=1 model.head_dim=16 "   \
+    "model.qk_norm=true "                                                                            \
+    "model.first_dense=1 model.ffn=48 model.experts=4 model.top_k=2 model.expert_ffn=16 "            \
+    "model.shared_ffn=16 "                                                                           \
+    "model.score=sigmoid model.bias_rate=0.001 moe.buffer_factor=4 "                                 \
+    "train.seq_len=24 train.micro_batch=1 train.global_batch=4 train.loss_chunk=20 train.steps=100 " \
+    "optim.lr=3e-3 optim.warmup_steps=4 optim.decay_ratio=0.4 "
+
+/* ---- a step's sequences, in any order ---- */
+/* Two documents, each counting up by its own step from a random token: there is something to learn. */
+static void sequence(int64_t step, int64_t q, const struct mt_shape *d, int32_t at, int32_t *tok,
+                     int32_t *lab, int32_t *beg, int32_t *pos)
+{
+    int64_t cut = 1 + ranks_hash((uint64_t)(step * 100 + q)) % (uint64_t)(d->S - 1);
+    for (int64_t i = 0; i < d->S; i++) {
+        int64_t first = i < cut ? 0 : cut;
+        int64_t from = ranks_hash((uint64_t)((step * 100 + q) * 2 + (first > 0) + 7)), by = 1 + from % 3;
+        tok[i] = (int32_t)((from + (i - first) * by) % d->V);
+        lab[i] = i + 1 == cut || i + 1 == d->S ? -1 : (int32_t)((tok[i] + by) % d->V);
+        beg[i] = at + (int32_t)first;
+        pos[i] = (int32_t)(i - first);
+    }
+}
+static void batch(const struct training *t, int64_t step, int shuffled)
+{
+    for (int r = 0; r < t->s.world; r++) {
+        const struct mt_model *m = &t->s.rank[r].model;
+        const struct mt_ctx *c = &t->s.rank[r].ctx;
+        int32_t *tok = mt_address(c, m->host.tokens), *lab = mt_address(c, m->host.labels),
+                *beg = mt_address(c, m->host.begin), *pos = mt_address(c, m->host.pos);
+        int64_t S = m->shape.S;
+        for (int64_t i = 0; i < m->opt.micro_batches; i++) {
+            int64_t q = (i * t->s.world + r) * (1 + 2 * shuffled) % SEQUENCES;
+            sequence(step, q, &m->shape, 0, tok + i * S, lab + i * S, beg + i * S, pos + i * S);
+        }
+    }
+}
+
+/* ---- runs ---- */
+struct outcome {
+    double loss[STEPS], norm[STEPS];
+    struct ranks_values v;
+};
+static bool run(struct outcome *o, const char *options, int world, int shuffled)
+{
+    struct training t = {0};
+    char text[2048];
+    mt_err e = {0};
+    snprintf(text, sizeof text, MODEL "%s", options);
+    if (!CHECK(training_config(&t.cfg, text))) return false;
+    mt_status st = mt_session_open(&t.s, &t.cfg, world, false, &e);
+    if (st == MT_OK) st = mt_session_run(&t.s, mt_fill_step, &e);
+    for (int64_t i = 0; i < STEPS && st == MT_OK; i++) {
+        batch(&t, i, shuffled);
+        for (int r = 0; r < world; r++) t.s.rank[r].step.step = i;
+        st = mt_session_run(&t.s, mt_train_step, &e);
+        o->loss[i] = t.s.rank[0].step.loss / (double)t.s.rank[0].step.valid;
+        o->norm[i] = t.s.rank[0].step.norm;
+        CHECK(t.s.rank[0].step.updated);
+    }
+    if (!CHECK(st == MT_OK)) printf("  %s\n  with %s\n", e.msg, options);
+    bool ok = st == MT_OK && ranks_values_take(&o->v, &t);
+    training_close(&t);
+    return ok;
+}
+
+struct apart {
+    double loss, norm, values;
+};
+static void widen(double *a, double x)
+{
+    if (!(x <= *a)) *a = x;
+}
+static void compare(struct apart *d, const struct outcome *a, const struct outcome *b)
+{
+    for (int i = 0; i < STEPS; i++) {
+        widen(&d->loss, fabs(a->loss[i] - b->loss[i]) / b->loss[i]);
+        widen(&d->norm, fabs(a->norm[i] - b->norm[i]) / b->norm[i]);
+    }
+    if (CHECK_INT(a->v.n, b->v.n)) widen(&d->values, check_rel(a->v.at, b->v.at, a->v.n));
+}
+
+/* The cpu's spread, and the first of its runs. */
+static bool spread_find(struct apart *spread, struct outcome *first, const char *dtype)
+{
+    static const char *const isa[] = {"auto", "auto", "scalar", "scalar", "auto", "scalar"};
+    struct outcome one[RUNS] = {0};
+    bool ok = true;
+    for (int i = 0; i < RUNS && ok; i++) {
+        char options[256];
+        snprintf(options, sizeof options, "train.dtype=%s device.type=cpu device.workers=1 device.isa=%s",
+                 dtype, isa[i]);
+        ok = run(&one[i], options, 1, i);
+        for (int k = 0; k < i && ok; k++) compare(spread, &one[i], &one[k]);
+    }
+    for (int i = 1; i < RUNS; i++) ranks_values_release(&one[i].v);
+    *first = one[0];
+    return ok && CHECK(spread->loss > 0 && spread->norm > 0 && spread->values > 0);
+}
+
+/* Weights, moments and activations on the host, the optimizer's arithmetic there too; FlexShard over ranks that share experts. */
+#define OFFLOAD                                                                              \
+    "offload.masters=host offload.moments=host offload.grads=host offload.slot_bytes=20000 " \
+    "offload.activations.fraction=1 "
+struct machine_run {
+    const char *dtype, *options, *order;
+    int world;
+};
+static const struct machine_run runs[] = {
+    {"f32", OFFLOAD "optim.compute=host ", "lazy", 1},
+    {"f32", OFFLOAD "mesh.ep=2 shard.prefetch=2 ", "eager", 4},
+    {"bf16", "", "eager", 1},
+    {"bf16", "mesh.ep=2 offload.moments=host recompute.policy=selective ", "lazy", 4},
+};
+enum { N_MACHINE_RUNS = sizeof runs / sizeof *runs };
+static bool run_on_cuda(struct outcome *o, const struct machine_run *k)
+{
+    char options[512];
+    snprintf(options, sizeof options, "train.dtype=%s device.type=cuda %s", k->dtype, k->options);
+    cuemu_set_order(k->order, 1);
+    bool ok = run(o, options, k->world, 0);
+    cuemu_set_order("lazy", 1);
+    return ok;
+}
+
+static void against_cpu(const char *dtype, double most)
+{
+    struct apart spread = {0};
+    struct outcome cpu = {0};
+    bool ok = spread_find(&spread, &cpu, dtype);
+    CHECK(spread.loss < most);                      /* a bound that means something */
+    CHECK(cpu.loss[STEPS - 1] < 0.9 * cpu.loss[0]); /* it learns */
+    for (int i = 0; ok && i < N_MACHINE_RUNS; i++) {
+        struct outcome cuda = {0};
+        struct apart far = {0};
+        if (strcmp(runs[i].dtype, dtype)) continue;
+        if (run_on_cuda(&cuda, &runs[i])) {
+            compare(&far, &cuda, &cpu);
+            fflush(stdout),
+                printf("  %s, %d rank%s, %s, %s: loss %.4f to %.4f, apart %.2g, bound %.2g; norm %.2g, %.2g; "
+                       "parameters %.2g, %.2g\n",
+                       dtype, runs[i].world, runs[i].world > 1 ? "s" : "", runs[i].order, runs[i].options,
+                       cuda.loss[0], cuda.loss[STEPS - 1], far.loss, 2 * spread.loss, far.norm,
+                       2 * spread.norm, far.values, 2 * spread.values);
+            CHECK(far.loss <= 2 * spread.loss);
+            CHECK(far.norm <= 2 * spread.norm);
+            CHECK(far.values <= 2 * spread.values);
+        }
+        ranks_values_release(&cuda.v);
+    }
+    ranks_values_release(&cpu.v);
+}
+TEST(f32)
+{
+    against_cpu("f32", 1e-3);
+}
+TEST(bf16)
+{
+    against_cpu("bf16", 0.05);
+}
+
+/* What a step enqueues is what was recorded on sim, laid out and proved: with every option that moves something. */
+TEST(record_equals_sim)
+{
+    for (int i = 0; i < N_MACHINE_RUNS; i++) {
+        struct training t = {0};
+        struct mt_recording real = {0}, sim = {0};
+        char text[2048];
+        mt_err e = {0};
+        snprintf(text, sizeof text, MODEL "device.type=cuda train.dtype=%s %s", runs[i].dtype,
+                 runs[i].options);
+        if (!CHECK(training_config(&t.cfg, text))) return;
+        mt_status st = mt_session_open(&t.s, &t.cfg, runs[i].world, false, &e);
+        if (st == MT_OK) st = mt_session_run(&t.s, mt_fill_step, &e);
+        if (st == MT_OK) {
+            batch(&t, 0, 0);
+            t.s.rank[0].ctx.recording = &real;
+            st = mt_session_run(&t.s, mt_train_step, &e);
+            t.s.rank[0].ctx.recording = NULL;
+        }
+        if (!CHECK(st == MT_OK)) printf("  %s\n", e.msg);
+        if (ranks_record(&t, 0, 1, -1, &sim)) {
+            CHECK(real.n > 200);
+            CHECK_INT(real.n, sim.n);
+            CHECK(mt_recording_hash(&real) == mt_recording_hash(&sim));
+        }
+        mt_recording_release(&real), mt_recording_release(&sim);
+        training_close(&t);
+    }
+}
+
+/* A checkpoint of the cuda device is the cpu device's too: saved there, loaded here, and back. */
+TEST(checkpoint)
+{
+    struct training from = {0}, to = {0};
+    struct ranks_values want = {0}, got = {0};
+    char folder[] = "/tmp/moetitan-XXXXXX", path[MT_CKPT_PATH];
+    mt_err e = {0};
+    if (!CHECK(mkdtemp(folder) != NULL)) return;
+    for (int i = 0; i < 2; i++) {
+        struct training *t = i ? &to : &from;
+        if (!CHECK(training_config(&t->cfg, i ? MODEL "device.type=cpu"
+                                              : MODEL "device.type=cuda offload.moments=host")))
+            return;
+        mt_status st = mt_session_open(&t->s, &t->cfg, 1, false, &e);
+        if (st == MT_OK) st = mt_session_run(&t->s, mt_fill_step, &e);
+        if (!CHECK(st == MT_OK)) printf("  %s\n", e.msg);
+    }
+    batch(&from, 0, 0);
+    CHECK(mt_session_run(&from.s, mt_train_step, &e) == MT_OK);
+    struct mt_ckpt_items a, b;
+    struct mt_ckpt_meta meta = {.step = 1}, back = {0};
+    CHECK(mt_ckpt_items_open(&a, &(struct mt_ckpt_rank){&from.s.rank[0].model, &from.s.rank[0].ctx}, 1, &e) ==
+          MT_OK);
+    CHECK(mt_ckpt_items_open(&b, &(struct mt_ckpt_rank){&to.s.rank[0].model, &to.s.rank[0].ctx}, 1, &e) ==
+          MT_OK);
+    CHECK(mt_ckpt_save(folder, &a, &meta, &from.cfg, &e) == MT_OK);
+    mt_ckpt_folder(folder, 1, path);
+    if (!CHECK(mt_ckpt_load(path, &b, false, &back, &e) == MT_OK)) printf("  %s\n", e.msg);
+    CHECK_INT(back.step, 1);
+    if (ranks_values_take(&want, &from) && ranks_values_take(&got, &to) && CHECK_INT(got.n, want.n))
+        CHECK(!memcmp(got.at, want.at, (size_t)want.n * 4));
+    CHECK(mt_session_run(&from.s, mt_fill_step, &e) == MT_OK);
+    CHECK(mt_ckpt_load(path, &a, false, &back, &e) == MT_OK);
+    ranks_values_release(&got);
+    if (ranks_values_take(&got, &from)) CHECK(!memcmp(got.at, want.at, (size_t)want.n * 4));
+    CHECK(mt_remove_folder(path, NULL, &e) == MT_OK);
+    snprintf(path, sizeof path, "%s/ckpt", folder);
+    CHECK(!rmdir(path) && !rmdir(folder));
+    ranks_values_release(&want), ranks_values_release(&got);
+    mt_ckpt_items_close(&a), mt_ckpt_items_close(&b);
+    training_close(&from), training_close(&to);
+}
+
+TEST(nothing_to_report)
+{
+#ifdef __SANITIZE_THREAD__
+    const int first = 3; /* it is slow: four ranks, with most streams */
+#else
+    const int first = 0;
+#endif
+    for (int i = first; i < N_MACHINE_RUNS; i += 3) {
+        struct outcome cuda = {0};
+        CHECK(run_on_cuda(&cuda, &runs[i]) && isfinite(cuda.loss[0]) && cuda.loss[0] < 6);
+        ranks_values_release(&cuda.v);
+    }
+}
+
+int main(void)
+{
+    if (SANITIZED) {
+        RUN(nothing_to_report);
+        return DONE();
+    }
+    RUN(f32);
+    RUN(bf16);
+    RUN(record_equals_sim);
+    RUN(checkpoint);
+    return DONE();
+}
