@@ -24,24 +24,61 @@ static bool plain(const char *name)
     return *name;
 }
 
-static bool entry_of(const cJSON *j, struct mt_tensor_entry *x)
+int64_t mt_tensor_element(enum mt_tensor_type type)
+{
+    static const int64_t bytes[] = {[MT_TENSOR_F32] = 4, [MT_TENSOR_BF16] = 2, [MT_TENSOR_F16] = 2};
+    return type == MT_TENSOR_OTHER ? 0 : bytes[type];
+}
+
+static const char *const type_name[] = {[MT_TENSOR_F32] = "F32",
+                                        [MT_TENSOR_BF16] = "BF16",
+                                        [MT_TENSOR_F16] = "F16",
+                                        [MT_TENSOR_OTHER] = "another"};
+const char *mt_tensor_type_name(enum mt_tensor_type type)
+{
+    return type_name[type];
+}
+
+static enum mt_tensor_type type_of(const char *dtype)
+{
+    int t = MT_TENSOR_F32;
+    while (t < MT_TENSOR_OTHER && strcmp(dtype, type_name[t])) t++;
+    return (enum mt_tensor_type)t;
+}
+
+static bool shape_of(const cJSON *shape, struct mt_tensor_entry *x)
+{
+    const cJSON *j;
+    if (!cJSON_IsArray(shape)) return false;
+    cJSON_ArrayForEach(j, shape)
+    {
+        if (x->dims == MT_TENSOR_DIMS || !mt_json_count(j, &x->shape[x->dims++])) return false;
+    }
+    return true;
+}
+
+/* Whether the shape is that of the bytes, where that can be told. */
+static bool fits(const struct mt_tensor_entry *x)
+{
+    int64_t bytes = mt_tensor_element(x->type);
+    if (x->end < x->begin) return false;
+    for (int i = 0; i < x->dims; i++)
+        if (__builtin_mul_overflow(bytes, x->shape[i], &bytes)) return false;
+    return x->type == MT_TENSOR_OTHER || bytes == x->end - x->begin;
+}
+
+static bool entry_of(const cJSON *j, bool any, struct mt_tensor_entry *x)
 {
     const cJSON *dtype = cJSON_GetObjectItemCaseSensitive(j, "dtype"),
-                *shape = cJSON_GetObjectItemCaseSensitive(j, "shape"),
                 *off = cJSON_GetObjectItemCaseSensitive(j, "data_offsets");
-    int dims = cJSON_GetArraySize(shape);
     *x = (struct mt_tensor_entry){.name = j->string};
-    if (!cJSON_IsString(dtype) || strcmp(dtype->valuestring, "F32") || !cJSON_IsArray(shape) ||
-        !cJSON_IsArray(off))
-        return false;
-    if (dims < 1 || dims > 2 || cJSON_GetArraySize(off) != 2) return false;
-    for (int i = 0; i < dims; i++)
-        if (!mt_json_count(cJSON_GetArrayItem(shape, i), &x->shape[i])) return false;
+    if (!cJSON_IsString(dtype) || !shape_of(cJSON_GetObjectItemCaseSensitive(j, "shape"), x)) return false;
+    x->type = type_of(dtype->valuestring);
+    if (!cJSON_IsArray(off) || cJSON_GetArraySize(off) != 2) return false;
     if (!mt_json_count(off->child, &x->begin) || !mt_json_count(off->child->next, &x->end)) return false;
-    if (dims == 2 && !x->shape[1]) return false; /* 0 columns stands for a vector */
-    int64_t cols = dims == 2 ? x->shape[1] : 1, n;
-    return x->end >= x->begin && !__builtin_mul_overflow(x->shape[0], cols, &n) && n <= INT64_MAX / 4 &&
-           4 * n == x->end - x->begin;
+    if (!any && (x->type != MT_TENSOR_F32 || x->dims < 1 || x->dims > 2)) return false;
+    if (!any && x->dims == 2 && !x->shape[1]) return false; /* 0 columns stands for a vector */
+    return fits(x);
 }
 
 static int by_begin(const void *a, const void *b)
@@ -84,9 +121,9 @@ static mt_status read_entries(struct mt_tensors *t, const char *file, mt_err *e)
         if (!is_tensor(j)) continue;
         MT_REQUIRE(plain(j->string), e, MT_CKPT,
                    "'%s': the name of tensor %" PRId64 " is not printable ASCII", file, t->n);
-        MT_REQUIRE(entry_of(j, &t->entry[t->n++]), e, MT_CKPT,
-                   "'%s': tensor '%.100s' has no valid dtype (F32), shape (1 or 2 numbers) and data_offsets",
-                   file, j->string);
+        MT_REQUIRE(entry_of(j, t->any, &t->entry[t->n++]), e, MT_CKPT,
+                   "'%s': tensor '%.100s' has no valid dtype%s, shape (%s numbers) and data_offsets", file,
+                   j->string, t->any ? "" : " (F32)", t->any ? "up to 4" : "1 or 2");
     }
     MT_TRY(check_cover(t, file, e));
     qsort(t->entry, (size_t)t->n, sizeof *t->entry, by_name);
@@ -99,7 +136,7 @@ static mt_status read_entries(struct mt_tensors *t, const char *file, mt_err *e)
 static mt_status read_header(struct mt_tensors *t, const char *name, const unsigned char *head,
                              int64_t head_bytes, mt_err *e)
 {
-    int64_t length;
+    int64_t length = 0;
     MT_TRY(mt_tensors_length(name, head, head_bytes, t->bytes, &length, e));
     MT_ASSERT(8 + length <= head_bytes);
     t->data = 8 + length;
@@ -122,13 +159,25 @@ mt_status mt_tensors_length(const char *name, const unsigned char *head, int64_t
     return MT_OK;
 }
 
-mt_status mt_tensors_parse(struct mt_tensors *t, const char *name, const unsigned char *head,
-                           int64_t head_bytes, int64_t file_bytes, mt_err *e)
+static mt_status parse(struct mt_tensors *t, bool any, const char *name, const unsigned char *head,
+                       int64_t head_bytes, int64_t file_bytes, mt_err *e)
 {
-    *t = (struct mt_tensors){.bytes = file_bytes};
+    *t = (struct mt_tensors){.bytes = file_bytes, .any = any};
     mt_status st = read_header(t, name, head, head_bytes, e);
     if (st != MT_OK) mt_tensors_close(t);
     return st;
+}
+
+mt_status mt_tensors_parse(struct mt_tensors *t, const char *name, const unsigned char *head,
+                           int64_t head_bytes, int64_t file_bytes, mt_err *e)
+{
+    return parse(t, false, name, head, head_bytes, file_bytes, e);
+}
+
+mt_status mt_tensors_parse_any(struct mt_tensors *t, const char *name, const unsigned char *head,
+                               int64_t head_bytes, int64_t file_bytes, mt_err *e)
+{
+    return parse(t, true, name, head, head_bytes, file_bytes, e);
 }
 
 /* The first bytes of a file up to the end of its header, malloc'ed. */
@@ -145,7 +194,7 @@ static mt_status read_head(int fd, const char *path, int64_t file_bytes, unsigne
     return mt_read_at(fd, path, 0, *head, *n, e);
 }
 
-mt_status mt_tensors_open(struct mt_tensors *t, const char *path, mt_err *e)
+static mt_status open_file(struct mt_tensors *t, bool any, const char *path, mt_err *e)
 {
     unsigned char *head = NULL;
     int64_t n = 0, bytes;
@@ -153,10 +202,20 @@ mt_status mt_tensors_open(struct mt_tensors *t, const char *path, mt_err *e)
     *t = (struct mt_tensors){0};
     MT_TRY(mt_read_open(&fd, path, &bytes, e));
     mt_status st = read_head(fd, path, bytes, &head, &n, e);
-    if (st == MT_OK) st = mt_tensors_parse(t, path, head, n, bytes, e);
+    if (st == MT_OK) st = parse(t, any, path, head, n, bytes, e);
     free(head);
     close(fd);
     return st;
+}
+
+mt_status mt_tensors_open(struct mt_tensors *t, const char *path, mt_err *e)
+{
+    return open_file(t, false, path, e);
+}
+
+mt_status mt_tensors_open_any(struct mt_tensors *t, const char *path, mt_err *e)
+{
+    return open_file(t, true, path, e);
 }
 
 void mt_tensors_close(struct mt_tensors *t)

@@ -10,12 +10,15 @@
 #include "ckpt/reshard.h"
 #include "ckpt/source.h"
 #include "cmd/ckpt_diff.h"
+#include "cmd/ckpt_hf.h"
 #include "cmd/cmd.h"
 #include "cmd/progress.h"
 
 static const char usage[] =
     "usage: moetitan ckpt ls [--verify] RUN_DIR | show CHECKPOINT | verify CHECKPOINT | "
-    "diff CHECKPOINT CHECKPOINT | reshard CHECKPOINT NEW_FOLDER --ranks N | prune RUN_DIR --keep N";
+    "diff CHECKPOINT CHECKPOINT | reshard CHECKPOINT NEW_FOLDER --ranks N | prune RUN_DIR --keep N | "
+    "export CHECKPOINT NEW_FOLDER [--dtype f32|bf16] [--shard-bytes N] [--tokenizer FILE ...] | "
+    "import FOLDER NEW_CHECKPOINT";
 
 struct request {
     char *const *arg; /* what is not an option */
@@ -175,6 +178,12 @@ static mt_status read_number(const char *option, const char *text, int64_t *numb
     return MT_OK;
 }
 
+/* Those with words of their own. */
+static mt_status (*other_verb(const char *name))(int, char **, mt_err *)
+{
+    return !strcmp(name, "export") ? mt_cmd_ckpt_export : !strcmp(name, "import") ? mt_cmd_ckpt_import : NULL;
+}
+
 mt_status mt_cmd_ckpt(int argc, char **argv, mt_err *e)
 {
     static const struct {
@@ -188,6 +197,7 @@ mt_status mt_cmd_ckpt(int argc, char **argv, mt_err *e)
         {"verify", 0, NULL, 'v'}, {"keep", 1, NULL, 'k'}, {"ranks", 1, NULL, 'r'}, {NULL, 0, NULL, 0}};
     struct request q = {0};
     size_t v = 0;
+    if (argc > 1 && other_verb(argv[1])) return other_verb(argv[1])(argc - 1, argv + 1, e);
     while (argc > 1 && v < sizeof verb / sizeof *verb && strcmp(argv[1], verb[v].name)) v++;
     MT_REQUIRE(argc > 1 && v < sizeof verb / sizeof *verb, e, MT_CONFIG, "%s", usage);
     opterr = 0;

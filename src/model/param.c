@@ -136,17 +136,44 @@ void mt_params_declare(struct mt_store *s, const struct mt_shape *m, double init
     declare_unit(s, m, UNIT_HEAD, -1, init_std);
 }
 
-void mt_param_name(const struct mt_tensor *t, int64_t expert, char *out)
+void mt_param_fill(const char *pattern, int64_t layer, int64_t expert, char *out)
 {
     /* The formats are the table's own; "%d" is replaced by hand because a format that is not a literal would not be checked. */
-    int64_t number[2] = {t->layer, expert}, k = 0, n = 0;
-    for (const char *p = tensor_row[t->kind].name; *p && n < 80; p++)
+    int64_t number[2] = {layer, expert}, k = 0, n = 0;
+    for (const char *p = pattern; *p && n < 80; p++)
         if (*p == '%') {
             n += snprintf(out + n, (size_t)(96 - n), "%lld", (long long)number[k++]);
             p++;
         } else
             out[n++] = *p;
     out[n] = 0;
+}
+
+void mt_param_name(const struct mt_tensor *t, int64_t expert, char *out)
+{
+    mt_param_fill(tensor_row[t->kind].name, t->layer, expert, out);
+}
+
+const char *mt_param_pattern(int kind)
+{
+    return tensor_row[kind].name;
+}
+const char *mt_param_hf(int kind)
+{
+    return tensor_row[kind].hf;
+}
+bool mt_param_of_expert(int kind)
+{
+    return matrix_row[tensor_row[kind].matrix].unit == UNIT_EXPERTS;
+}
+
+struct mt_param_size mt_param_size(const struct mt_shape *m, int kind, int64_t layer)
+{
+    int matrix = tensor_row[kind].matrix;
+    enum unit_kind unit = matrix_row[matrix].unit;
+    bool moe = layer >= 0 && mt_is_moe(m, layer), in_layer = unit == UNIT_LAYER || unit == UNIT_EXPERTS;
+    if (in_layer != (layer >= 0) || !matrix_present(m, matrix, moe)) return (struct mt_param_size){0};
+    return (struct mt_param_size){tensor_rows(m, kind), matrix_cols(m, matrix, moe)};
 }
 
 void mt_weights_of(const struct mt_store *s, int layer, mt_view (*view)(const struct mt_store *, int matrix),

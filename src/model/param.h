@@ -41,6 +41,17 @@ void mt_params_declare(struct mt_store *s, const struct mt_shape *m, double init
 MT_MUST_USE mt_status mt_params_place(struct mt_store *s, const mt_shard_group *groups, int64_t n, mt_err *e);
 /* Canonical name of a tensor, as in checkpoints; expert is its global id, ignored outside expert units. out: 96 bytes. */
 void mt_param_name(const struct mt_tensor *t, int64_t expert, char *out);
+/* A pattern of the table with its numbers filled in. out: 96 bytes. */
+void mt_param_fill(const char *pattern, int64_t layer, int64_t expert, char *out);
+/* Of a kind of tensor: its name, ours or in a Hugging Face folder, as a pattern; whether each routed expert has one. */
+const char *mt_param_pattern(int kind);
+const char *mt_param_hf(int kind);
+bool mt_param_of_expert(int kind);
+/* What a layer (-1: embedding and head) has of it, or each of its experts. rows 0: nothing; cols 0: a vector. */
+struct mt_param_size {
+    int64_t rows, cols;
+};
+struct mt_param_size mt_param_size(const struct mt_shape *m, int kind, int64_t layer);
 /* The views that `view` gives of the matrices of a layer (-1: embedding and head). */
 void mt_weights_of(const struct mt_store *s, int layer, mt_view (*view)(const struct mt_store *, int matrix),
                    union mt_weights *w);

@@ -11,8 +11,9 @@
 #define FUZZ_TENSORS_WORDS                                                                                   \
     "{", "}", "[", "]", ",", ":", "\"", "\\u0000", "\\u001b", "\\", "null", "true", "-1", "0", "1", "4",     \
         "8", "0.5", "1e300", "1e-300", "9007199254740992", "4294967296", "18446744073709551615", "[[[[[[[[", \
-        "\"F32\"", "BF16", "\"dtype\"", "\"shape\":[1]", "\"data_offsets\":[0,4]", "__metadata__", "\xff",   \
-        "\xc3\xa4", " ", "\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
+        "\"F32\"", "BF16", "F16", "I64", "\"shape\":[1,1,1,1]", "\"shape\":[]", "\"dtype\"",                 \
+        "\"shape\":[1]", "\"data_offsets\":[0,4]", "__metadata__", "\xff", "\xc3\xa4", " ",                  \
+        "\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -38,6 +39,29 @@ static void check_accepted(const struct mt_tensors *t)
     check(bytes == t->bytes - t->data, "bytes that belong to no tensor");
 }
 
+/* Of others: the same, but that only some types tell what a shape takes. */
+static void try_any(const uint8_t *data, size_t size)
+{
+    struct mt_tensors t;
+    mt_err e = {0};
+    int64_t bytes = 0;
+    if (mt_tensors_parse_any(&t, "fuzz", data, (int64_t)size, (int64_t)size, &e) != MT_OK) {
+        check(e.code == MT_CKPT && e.msg[0], "no message");
+        return;
+    }
+    for (int64_t i = 0; i < t.n; i++) {
+        const struct mt_tensor_entry *x = &t.entry[i];
+        int64_t n = mt_tensor_element(x->type);
+        for (int d = 0; d < x->dims; d++) n *= x->shape[d];
+        check(x->dims <= MT_TENSOR_DIMS && x->end >= x->begin && x->end <= t.bytes - t.data,
+              "a tensor outside the file");
+        check(x->type == MT_TENSOR_OTHER || n == x->end - x->begin, "a shape that is not the bytes'");
+        bytes += x->end - x->begin;
+    }
+    check(bytes == t.bytes - t.data, "bytes that belong to no tensor");
+    mt_tensors_close(&t);
+}
+
 static void try_file(const uint8_t *data, size_t size)
 {
     struct mt_tensors t;
@@ -54,6 +78,7 @@ static void try_file(const uint8_t *data, size_t size)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     try_file(data, size);
+    try_any(data, size);
     if (size < 8) return 0;
     uint8_t *copy = malloc(size);
     check(copy, "no memory");
@@ -62,6 +87,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     while (length && copy[8 + length - 1] != '}') length--;
     memcpy(copy, &length, 8);
     try_file(copy, size);
+    try_any(copy, size);
     free(copy);
     return 0;
 }

@@ -54,6 +54,18 @@ TEST(reference_model)
     CHECK_INT(count_store(&s), mt_params_total(&s));
 }
 
+/* Every tensor's size, layer by layer. */
+static int64_t count_sizes(const struct mt_shape *s)
+{
+    int64_t n = 0;
+    for (int64_t l = -1; l < s->L; l++)
+        for (int k = 0; k < MT_N_TENSOR_KINDS; k++) {
+            struct mt_param_size x = mt_param_size(s, k, l);
+            n += x.rows * (x.cols ? x.cols : 1) * (mt_param_of_expert(k) ? s->E : 1);
+        }
+    return n;
+}
+
 TEST(counts)
 {
     char *const option[] = {
@@ -66,6 +78,7 @@ TEST(counts)
         if (!load(&c, NULL, n, option)) return;
         struct mt_shape s = mt_shape_of(&c);
         CHECK_INT(count_store(&s), mt_params_total(&s));
+        CHECK_INT(count_sizes(&s), mt_params_total(&s));
         CHECK(n >= 7 ? mt_params_active(&s) < mt_params_total(&s)
                      : mt_params_active(&s) == mt_params_total(&s));
     }

@@ -1,0 +1,155 @@
+# test: timeout=240
+# moetitan ckpt export and import: there and back to the bit, every family, what is refused, what a damaged folder says.
+source tests/check.sh
+source tests/ckpt/small.sh
+golden=tests/golden/huggingface
+copy_of() { rm -rf "$work/bad" && cp -r "$golden/$1" "$work/bad"; }
+config() { sed -i -E "$1" "$work/bad/config.json"; }
+import_bad() { rm -rf "$work/out-bad" && run "$MT_BIN" ckpt import "$work/bad" "$work/out-bad"; }
+refused() { # WHAT CODE PATTERN
+    import_bad
+    check "$1: exit code" ended "$2"
+    check "$1: said" says "$3"
+    check "$1: nothing is left" test ! -e "$work/out-bad"
+}
+options_of() { sed 's/ *#.*//' "$1/config.yaml"; }
+
+# There and back
+for family in qwen3_moe mixtral glm4_moe qwen3 qwen2 llama; do
+    run "$MT_BIN" ckpt import "$golden/$family" "$work/$family"
+    check "$family: import" ended 0
+    check "$family: named" says "^family: $family\$"
+    run "$MT_BIN" ckpt verify "$work/$family"
+    check "$family: a checkpoint" says 'valid, step 0$'
+    run "$MT_BIN" ckpt export "$work/$family" "$work/$family.hf" --dtype f32 --shard-bytes 9000 --tokenizer README.md
+    check "$family: export" ended 0
+    check "$family: several files" says "^$work/$family.hf: [0-9]+ files of weights, f32\$"
+    check "$family: an index" grep -q '"model.norm.weight": "model-0000[0-9]-of-0000[0-9].safetensors"' "$work/$family.hf/model.safetensors.index.json"
+    check "$family: the tokenizer" cmp -s README.md "$work/$family.hf/README.md"
+    check "$family: model_type" grep -q "\"model_type\": \"$family\"" "$work/$family.hf/config.json"
+    run "$MT_BIN" ckpt import "$work/$family.hf" "$work/$family.again"
+    check "$family: back" ended 0
+    run "$MT_BIN" ckpt diff "$work/$family" "$work/$family.again"
+    check "$family: the same to the bit" ended 0
+    check "$family: the same options" cmp -s <(options_of "$work/$family") <(options_of "$work/$family.again")
+done
+
+# A run's own checkpoint: f32 there and back; bf16 twice is the same as once
+run make_small_run model.bias_rate=0.01 model.score=sigmoid model.qk_norm=true
+check "a run that saves" ended 0
+last=$work/run/ckpt/step-00000006
+run "$MT_BIN" ckpt export "$last" "$work/own"
+check "own: export" ended 0
+check "own: one file, in the run's dtype" says '^.*/own: 1 file of weights, f32$'
+check "own: no index for one file" test ! -e "$work/own/model.safetensors.index.json"
+check "own: nothing is left of the writing" test ! -e "$work/own.exporting"
+"$MT_BIN" ckpt import "$work/own" "$work/own.ck" >"$work/out"
+run "$MT_BIN" ckpt diff "$last" "$work/own.ck"
+check "own: nothing but moments differs" test "$(grep -vc 'optim\.' "$work/out")" = 3
+run "$MT_BIN" ckpt export "$last" "$work/own16/" --dtype bf16
+check "own: bf16" says 'bf16$'
+"$MT_BIN" ckpt import "$work/own16" "$work/own16.ck" >"$work/out"
+"$MT_BIN" ckpt export "$work/own16.ck" "$work/own16.2" --dtype bf16 >"$work/out"
+check "own: bf16 of bf16 is the same" cmp -s "$work/own16/model.safetensors" "$work/own16.2/model.safetensors"
+run "$MT_BIN" ckpt diff "$work/own.ck" "$work/own16.ck"
+check "own: bf16 rounds" says '^  embed.weight +largest [0-9.e-]+ +relative [1-9][0-9.]*e-03$'
+check "own: selection biases are not rounded" silent_about 'router.bias'
+
+# What an import is for
+run "$MT_BIN" train "$work/small.yaml" model.score=sigmoid model.qk_norm=true model.bias_rate=0.01 run.dir="$work/more" \
+    init.from="$work/own.ck" train.steps=2
+check "init.from an import" ended 0
+run "$MT_BIN" train "$work/small.yaml" model.score=sigmoid model.qk_norm=true model.bias_rate=0.01 run.dir="$work/more2" \
+    init.from="$work/own.ck" train.steps=2 train.micro_batch=1 mesh.ep=2 --fake-ranks 2
+check "init.from an import, on two ranks" ended 0
+cat >"$work/extends.yaml" <<END
+extends: own.ck/config.yaml
+train: {steps: 1, global_batch: 2}
+optim: {warmup_steps: 0}
+data: {train: "$work/text"}
+init: {from: "$work/own.ck"}
+run: {dir: "$work/extends"}
+END
+run "$MT_BIN" train "$work/extends.yaml"
+check "a configuration that extends the import's" ended 0
+run "$MT_BIN" sample "$work/own.ck" --tokens 3
+check "a sample of an import" ended 0
+
+# What no family can express
+"$MT_BIN" train "$work/small.yaml" run.dir="$work/odd" train.steps=2 model.qk_norm=true >"$work/out" 2>&1
+run "$MT_BIN" ckpt export "$work/odd/ckpt/step-00000002" "$work/odd.hf"
+check "an option no family has: exit code" ended 2
+check "an option no family has: named" says 'model.shared_ffn is 32: the nearest family, qwen3_moe, cannot express that'
+check "an option no family has: nothing is left" test ! -e "$work/odd.hf" -a ! -e "$work/odd.hf.exporting"
+"$MT_BIN" train "$work/small.yaml" run.dir="$work/bias" train.steps=2 model.qk_norm=true model.shared_ffn=0 model.bias_rate=0.01 >"$work/out" 2>&1
+run "$MT_BIN" ckpt export "$work/bias/ckpt/step-00000002" "$work/bias.hf"
+check "selection biases that were moved: exit code" ended 2
+check "selection biases that were moved: named" says 'layers.1.moe.router.bias\[0\] is .*model.bias_rate has moved'
+
+# What is wrong with the words
+for words in "" "a" "a b c" "a b --dtype f16" "a b --what" "a b --dtype"; do
+    # shellcheck disable=SC2086 # words
+    run "$MT_BIN" ckpt export $words
+    check "usage of 'export $words'" ended 2
+    check "usage of 'export $words' is said" says '^moetitan: usage: moetitan ckpt export'
+done
+run "$MT_BIN" ckpt export "$last" "$work/x" --shard-bytes 0
+check "shards of nothing" says 'shard-bytes 0: '
+run "$MT_BIN" ckpt export "$last" "$work/own"
+check "export to what is there" says "'$work/own' is there already"
+run "$MT_BIN" ckpt export "$last" "$work/x" --tokenizer "$work/none.json"
+check "no such tokenizer" ended 6
+check "no such tokenizer: nothing is left" test ! -e "$work/x" -a ! -e "$work/x.exporting"
+run "$MT_BIN" ckpt import "$golden/llama"
+check "usage of import" says '^moetitan: usage: moetitan ckpt import'
+run "$MT_BIN" ckpt import "$golden/llama" "$work/llama"
+check "import to what is there" says "'$work/llama' is there already"
+run "$MT_BIN" ckpt import "$work/nothing" "$work/x"
+check "import of nothing" ended 5
+
+# config.json
+copy_of llama && config 's/"model_type": "llama"/"model_type": "deepseek_v3"/'
+refused "MLA" 2 'model_type "deepseek_v3" cannot be read: it has multi-head latent attention'
+copy_of llama && config 's/"model_type": "llama"/"model_type": "gemma"/'
+refused "another family" 2 'model_type "gemma" is no family that is read; these are: glm4_moe, qwen3_moe'
+copy_of llama && config 's/"rope_scaling": null/"rope_scaling": {"type": "linear", "factor": 2.0}/'
+refused "scaled positions" 2 'rope_scaling is not null'
+copy_of glm4_moe && config 's/"n_group": 1/"n_group": 2/'
+refused "groups of experts" 2 'n_group is not 1'
+copy_of glm4_moe && config 's/"n_routed_experts": 6/"n_routed_experts": 0/; s/"num_experts_per_tok": 2/"num_experts_per_tok": 0/; s/"moe_intermediate_size": 8/"moe_intermediate_size": 0/; s/"first_k_dense_replace": 1/"first_k_dense_replace": 0/'
+refused "a mixture of nothing" 2 'the nearest family, qwen3, cannot express that'
+copy_of qwen3_moe && config 's/"num_experts_per_tok": 2,//'
+refused "a missing key" 5 "config.json' has no num_experts_per_tok"
+copy_of qwen2 && config 's/"hidden_size": 16/"hidden_size": 16, "hidden_size": 32/'
+refused "a key twice" 5 "config.json' has a key twice: hidden_size"
+copy_of qwen2 && config 's/"hidden_size": 16/"hidden_size": "16"/'
+refused "a number as text" 5 'hidden_size is no whole number'
+copy_of qwen2 && config 's/"num_attention_heads": 4/"num_attention_heads": 0/'
+refused "out of range" 2 'num_attention_heads, as model.heads: '
+copy_of qwen2 && config 's/"hidden_size": 16/"hidden_size": 32/'
+refused "shapes" 5 "tensor '.*' is \[.*16.*\], config.json makes it \[.*32"
+copy_of qwen2 && truncate -s 100 "$work/bad/config.json"
+refused "half a config.json" 5 "config.json' is not a JSON object"
+
+# Tensors
+copy_of glm4_moe && import_bad
+check "a layer behind the last is ignored" says '^ignored: model.layers.2.eh_proj.weight: of a layer behind the last'
+check "rotary frequencies are ignored" says '^ignored: .*rotary_emb.inv_freq: computed from rope_theta$'
+check "what config.json has besides" says '^ignored: of config.json, .*: .*num_nextn_predict_layers'
+copy_of llama && sed -i 's/model.norm.weight/model.nrom.weight/' "$work/bad/model.safetensors"
+refused "a tensor is missing" 5 "has no tensor 'model.norm.weight'"
+copy_of qwen2 && config 's/"num_hidden_layers": 2/"num_hidden_layers": 1/' && sed -i 's/model.layers.1./model.leyers.1./g' "$work/bad/model.safetensors"
+refused "an unknown tensor" 5 "nothing is known of tensor 'model.leyers.1.input_layernorm.weight'"
+copy_of llama && sed -i '0,/"F16"/s//"I16"/' "$work/bad/model.safetensors"
+refused "another dtype" 5 'is none of F32, BF16 and F16'
+copy_of llama && truncate -s 9000 "$work/bad/model.safetensors"
+refused "a file cut short" 5 'model.safetensors'
+copy_of qwen3_moe && rm "$work/bad/model-00003-of-00007.safetensors"
+refused "a shard is missing" 5 'model-00003-of-00007.safetensors'
+copy_of qwen3_moe && sed -i 's/"lm_head.weight": "model-00001/"lm_head.weight": "model-00002/' "$work/bad/model.safetensors.index.json"
+refused "an index that is wrong" 5 "the index has tensor 'lm_head.weight' in model-00002-of-00007.safetensors, but it is in model-00001"
+copy_of qwen3_moe && sed -i 's|"lm_head.weight": "|&../|' "$work/bad/model.safetensors.index.json"
+refused "a file elsewhere" 5 "the file of tensor 'lm_head.weight' is no plain name"
+copy_of qwen3_moe && cp "$work/bad/model-00001-of-00007.safetensors" "$work/bad/model-00002-of-00007.safetensors"
+refused "a tensor twice" 5 'is in model-00001-of-00007.safetensors and in model-00002'
+finish
