@@ -231,19 +231,21 @@ TEST(checkpoint)
     batch(&from, 0, 0);
     CHECK(mt_session_run(&from.s, mt_train_step, &e) == MT_OK);
     struct mt_ckpt_items a, b;
-    struct mt_ckpt_meta meta = {.step = 1}, back = {0};
+    struct mt_ckpt_meta meta = {.step = 1};
+    struct mt_ckpt_loaded back = {0};
+    const struct mt_job job = mt_job_alone(1);
     CHECK(mt_ckpt_items_open(&a, &(struct mt_ckpt_rank){&from.s.rank[0].model, &from.s.rank[0].ctx}, 1, &e) ==
           MT_OK);
     CHECK(mt_ckpt_items_open(&b, &(struct mt_ckpt_rank){&to.s.rank[0].model, &to.s.rank[0].ctx}, 1, &e) ==
           MT_OK);
     CHECK(mt_ckpt_save(folder, &a, &meta, &from.cfg, &e) == MT_OK);
     mt_ckpt_folder(folder, 1, path);
-    if (!CHECK(mt_ckpt_load(path, &b, false, &back, &e) == MT_OK)) printf("  %s\n", e.msg);
-    CHECK_INT(back.step, 1);
+    if (!CHECK(mt_ckpt_load(path, &b, &job, false, &back, &e) == MT_OK)) printf("  %s\n", e.msg);
+    CHECK_INT(back.meta.step, 1);
     if (ranks_values_take(&want, &from) && ranks_values_take(&got, &to) && CHECK_INT(got.n, want.n))
         CHECK(!memcmp(got.at, want.at, (size_t)want.n * 4));
     CHECK(mt_session_run(&from.s, mt_fill_step, &e) == MT_OK);
-    CHECK(mt_ckpt_load(path, &a, false, &back, &e) == MT_OK);
+    CHECK(mt_ckpt_load(path, &a, &job, false, &back, &e) == MT_OK);
     ranks_values_release(&got);
     if (ranks_values_take(&got, &from)) CHECK(!memcmp(got.at, want.at, (size_t)want.n * 4));
     CHECK(mt_remove_folder(path, NULL, &e) == MT_OK);
