@@ -57,6 +57,19 @@ kill_some() {
     fi
 }
 
+# Its exit code in $rc. mpirun itself may hang where a process dies while it joins: without processes it is given five seconds.
+wait_for_launcher() {
+    local alone=0
+    while alive && [[ $alone -lt 50 ]]; do
+        alone=$((alone + 1))
+        ! pgrep -P $pid -x moetitan -r D,R,S,T >/dev/null || alone=0
+        sleep 0.1
+    done
+    kill -KILL $pid 2>/dev/null
+    rc=0
+    wait $pid 2>/dev/null || rc=$?
+}
+
 # What a restart went on from, by its own words; 0: it began.
 went_on_from() { sed -nE 's/^start .*going on from .*step-0*([0-9]+)$/\1/p' "$work/log"; }
 # Of the run in $work/log: it went on from what was complete when it began, and told of no checkpoint that is not there.
@@ -80,8 +93,7 @@ one_life() { # FOLDER
     start_eight "$1"
     wait_for_moment "$1"
     kill_some
-    rc=0
-    wait $pid 2>/dev/null || rc=$?
+    wait_for_launcher
     now=$(newest_complete "$1")
     honest "$1" "$before" "$now" || return 1
     [[ $rc == 0 ]] || kills=$((kills + 1))
