@@ -34,10 +34,10 @@ struct mt_ckpt_meta {
  * neither reading nor pruning takes them for the newest, and named on stderr. */
 MT_MUST_USE mt_status mt_ckpt_save(const char *run_dir, const struct mt_ckpt_items *items,
                                    const struct mt_ckpt_meta *meta, const mt_config *cfg, mt_err *e);
-/* What stays: the newest `last` (1 or more) complete checkpoints, those of steps that `every` divides (0: none), and that of
- * `step`. */
+/* What stays: the newest `last` (1 or more) complete checkpoints, those of steps that `every` divides (0: none), and those of
+ * `step` and `back` (0 or less: none). */
 struct mt_ckpt_keep {
-    int64_t last, every, step;
+    int64_t last, every, step, back;
 };
 /* Removes what is older than the newest complete checkpoints that stay, and incomplete folders older than the newest of them. */
 MT_MUST_USE mt_status mt_ckpt_prune(const char *run_dir, const struct mt_ckpt_keep *keep, mt_err *e);

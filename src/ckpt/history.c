@@ -119,7 +119,7 @@ mt_status mt_ckpt_resume(const char *run_dir, const mt_config *now, const struct
 
 static bool stays(const struct mt_ckpt_keep *keep, int64_t step)
 {
-    return (keep->every && step % keep->every == 0) || step == keep->step;
+    return (keep->every && step % keep->every == 0) || step == keep->step || step == keep->back;
 }
 
 mt_status mt_ckpt_prune(const char *run_dir, const struct mt_ckpt_keep *keep, mt_err *e)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "ckpt/file.h"
 #include "ckpt/read.h"
@@ -114,6 +115,9 @@ mt_status mt_source_manifest(const char *path, char **text, int64_t *bytes, mt_e
     *text = NULL;
     MT_REQUIRE(strlen(path) < MT_CKPT_PATH, e, MT_CONFIG,
                "the path of the checkpoint is too long: '%.60s...'", path);
+    snprintf(name, sizeof name, "%s/ckpt", path);
+    MT_REQUIRE(access(name, F_OK), e, MT_CKPT,
+               "'%s' is the folder of a run: name one of its checkpoints, as '%s/step-00000500'", path, name);
     snprintf(name, sizeof name, "%s/manifest.json", path);
     return mt_read_whole(name, MANIFEST_MOST, text, bytes, e);
 }

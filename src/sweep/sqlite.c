@@ -29,8 +29,11 @@ struct store {
 };
 static mt_status failed(const struct store *s, const char *what)
 {
-    return mt_err_set(s->e, MT_IO, "%s of '%s' failed: %s", what, s->path,
-                      s->db ? sqlite3_errmsg(s->db) : "no memory");
+    int code = s->db ? sqlite3_errcode(s->db) & 255 : SQLITE_NOMEM;
+    bool content = code == SQLITE_NOTADB || code == SQLITE_CORRUPT || code == SQLITE_ERROR;
+    return mt_err_set(s->e, MT_IO, "%s of '%s' failed: %s%s", what, s->path,
+                      s->db ? sqlite3_errmsg(s->db) : "no memory",
+                      content ? "; remove it: it is made anew from the folders of the runs" : "");
 }
 static mt_status execute(const struct store *s, const char *sql)
 {

@@ -23,12 +23,18 @@ static mt_status refuse(const struct mt_run *r, const struct mt_guard_verdict *v
             (long long)r->at.step + 1, v->why, newest, v->spike ? "guard.spike" : "guard.nonfinite");
 }
 
+int64_t mt_run_interval_step(const struct mt_run *r)
+{
+    int64_t every = r->cfg->ckpt_interval;
+    return every ? r->at.step / every * every : 0;
+}
+
 /* The step to go back to: of the last checkpoint that ckpt.interval asked for, since those that a stop made are elsewhere in a
  * run that was not stopped; where that one could not be written, of the newest. -1: there is none. */
 static int64_t step_to_go_back_to(const struct mt_run *r)
 {
     char path[MT_CKPT_PATH];
-    int64_t every = r->cfg->ckpt_interval, step = every ? r->at.step / every * every : 0;
+    int64_t step = mt_run_interval_step(r);
     mt_ckpt_folder(r->cfg->run_dir, step, path);
     if (r->job->me == 0 && !(step && mt_ckpt_was_complete(path))) step = r->saved;
     mt_job_broadcast(r->job, &step, sizeof step, 0);

@@ -71,6 +71,8 @@ static inline mt_status mt_run_fatal(struct mt_run *r, mt_status st, const mt_er
 /* The step just done, x, was not applied: as the guard's options say it is left out, the newest checkpoint loaded, or the run
  * over, which is NONFINITE. All processes. */
 MT_MUST_USE mt_status mt_run_left_out(struct mt_run *r, const struct mt_metrics_step *x, mt_err *e);
+/* The newest step, of those done, whose checkpoint ckpt.interval asked for; 0: none. */
+int64_t mt_run_interval_step(const struct mt_run *r);
 
 /* When the job's time will be over. Before anything is allocated. */
 void mt_run_find_end(struct mt_run *r);

@@ -131,6 +131,8 @@ double mt_run_save_wait(struct mt_run *r)
 
 void mt_run_save(struct mt_run *r)
 {
+    const mt_config *c = r->cfg;
+    bool back = c->guard_nonfinite == MT_ON_NONFINITE_ROLLBACK || c->guard_spike == MT_ON_SPIKE_ROLLBACK;
     struct stat metrics = {0};
     if (mt_saver_under_way(r->saver) && r->saving == r->at.step) return;
     double waited = mt_run_save_wait(r);
@@ -139,11 +141,11 @@ void mt_run_save(struct mt_run *r)
     r->saving = r->at.step;
     r->save_begun = mt_now();
     /* What the run went on from was read and verified whole; nothing newer is. */
-    const struct mt_saver_begin b = {
-        .meta = r->at,
-        .keep = {r->cfg->ckpt_keep_last, r->cfg->ckpt_keep_every, r->metrics.first_step},
-        .metrics_bytes = metrics.st_size,
-        .waited_s = waited};
+    const struct mt_saver_begin b = {.meta = r->at,
+                                     .keep = {c->ckpt_keep_last, c->ckpt_keep_every, r->metrics.first_step,
+                                              back ? mt_run_interval_step(r) : 0},
+                                     .metrics_bytes = metrics.st_size,
+                                     .waited_s = waited};
     mt_saver_begin(r->saver, &b);
     if (r->s.device) (void)mt_run_save_wait(r); /* its arenas are copied from only while nothing runs there */
 }

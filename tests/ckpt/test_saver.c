@@ -61,7 +61,7 @@ static enum mt_saver_event finish(struct run *r)
 static void begin(struct run *r, int64_t step, int64_t metrics)
 {
     const struct mt_saver_begin b = {.meta = {.step = step, .tokens = 10 * step},
-                                     .keep = {.last = 2, .every = 4, .step = 1},
+                                     .keep = {.last = 2, .every = 4, .step = 1, .back = 2},
                                      .metrics_bytes = metrics};
     mt_saver_begin(r->saver, &b);
 }
@@ -85,7 +85,7 @@ TEST(it_is_there_when_all_know)
         CHECK(meta.step == step && meta.tokens == 10 * step);
     }
     for (int64_t step = 1; step <= 7; step++)
-        CHECK(exists(step_folder(step)) == (step == 1 || step == 4 || step >= 6)); /* see keep */
+        CHECK(exists(step_folder(step)) == (step == 1 || step == 2 || step == 4 || step >= 6)); /* see keep */
     CHECK(mt_saver_report(r.saver).bytes > 4096);
     close_run(&r);
 }

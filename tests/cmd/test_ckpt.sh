@@ -27,6 +27,11 @@ for ranks in 0 x 4097; do
     check "--ranks $ranks" ended 2
     check "--ranks $ranks is named" says "--ranks '?$ranks'? is "
 done
+for verb in show verify; do
+    run "$MT_BIN" ckpt $verb "$work/run"
+    check "$verb of a run's folder" ended 5
+    check "$verb of a run's folder: what to name" says "run' is the folder of a run: name one of its checkpoints, as '.*run/ckpt/step-"
+done
 run "$MT_BIN" ckpt ls "$work"
 check "no run: exit code" ended 5
 check "no run: named" says "'$work/ckpt' holds no checkpoint"

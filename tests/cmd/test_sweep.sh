@@ -135,6 +135,10 @@ sweep speed.yaml --nodes 3
 check "a site's flag without Slurm" says "no flag '--nodes' \(of a site: behind --slurm\)"
 sweep --task nowhere:0
 check "a task without its file" says "cannot read 'nowhere'"
+echo "no tables" >speed/results.sqlite
+sweep speed.yaml --collect
+check "results that are no database" ended 6
+check "results that are no database: what to do" says "results.sqlite' failed: .*; remove it: it is made anew"
 printf 'a\n' >lines
 sweep --task lines:7
 check "a task without its line" says "'lines' has no line 8"
