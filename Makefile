@@ -39,8 +39,9 @@ flags_tsan-plain := $(flags_tsan) -DMT_TSAN_PLAIN
 flags_aarch64 := -O2 -g -isystem $(BUILD)/aarch64-sysroot/usr/include
 flags_fuzzer := -w -O1 -g -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
 # The CPU's kernels are the release build's hot loops; the sanitizers keep -O1.
-hot_release := -O3
-hot_aarch64 := -O3
+# Nothing looks at errno after a root, and a root that may set it is no vector operation.
+hot_release := -O3 -fno-math-errno
+hot_aarch64 := -O3 -fno-math-errno
 ld_aarch64 := -L$(BUILD)/aarch64-sysroot/usr/lib/aarch64-linux-gnu
 ld_fuzzer := -fsanitize=fuzzer
 tool_aarch64 := $(CROSS_AARCH64)

@@ -103,8 +103,8 @@ static bool ops(struct training *t)
     mt_measure_close(&m);
     for (int i = 0; i < MT_N_OPS; i++)
         if (x.calls[i])
-            printf("%s %lld %.6f %.0f %.0f\n", mt_op_info[i].name, (long long)x.calls[i], x.seconds[i], x.flops[i],
-                   x.bytes[i]);
+            printf("%s %lld %.6f %.0f %.0f\n", mt_op_info[i].name, (long long)x.calls[i], x.seconds[i],
+                   x.flops[i], x.bytes[i]);
     printf("end\n");
     return true;
 }
@@ -144,7 +144,8 @@ int main(int argc, char **argv)
     if (!open_training(&t, argc, argv)) return 1;
     fill_batch(&t);
     if (!training_run(&t, mt_train_step) || !t.s.rank[0].step.updated) return 1;
-    printf("ready %.6f %lld\n", seconds_of(CLOCK_MONOTONIC) - start, (long long)t.s.plan.peak[MT_DEVICE_ARENA]);
+    printf("ready %.6f %lld\n", seconds_of(CLOCK_MONOTONIC) - start,
+           (long long)t.s.plan.peak[MT_DEVICE_ARENA]);
     fflush(stdout);
     for (int r = 0; r < t.s.world; r++) t.s.rank[r].step.step++;
     while (fgets(line, sizeof line, stdin)) {

@@ -292,8 +292,17 @@ static void vec_mul(const struct vec_ops *o, const struct mt_gemm_mul *g, int pa
 enum { TN_ROWS = 256, TN_OUT = 512, TN_A_BYTES = TN_ROWS * TN_OUT * 4, TN_B_BYTES = TN_ROWS * MT_PANEL * 4 };
 _Static_assert(TN_A_BYTES + TN_B_BYTES + MR * MT_PANEL * 4 <= MT_GEMM_SCRATCH, "scratch of mul_tn");
 
+struct tn_job {
+    const struct vec_ops *o;
+    const struct mt_gemm_tn *g;
+    struct mt_gemm_rect r;
+    char *a, *b;
+    float *edge; /* [MR][32] */
+};
+
 /* m rows and `rows` columns of dY, as [k][rows]. */
-static void copy_dy(const struct vec_ops *o, void *out, const void *dy, int64_t ld, int64_t m, int64_t rows)
+static void copy_dy_any(const struct vec_ops *o, void *out, const void *dy, int64_t ld, int64_t m,
+                        int64_t rows)
 {
     const mt_bf16 *h = dy;
     uint32_t *w = out;
@@ -312,6 +321,48 @@ static void copy_dy(const struct vec_ops *o, void *out, const void *dy, int64_t 
     }
 }
 
+/* A vector of pairs. */
+typedef uint16_t halves __attribute__((vector_size(2 * VW), aligned(2), may_alias));
+INLINE vec_bits pairs_of(const mt_bf16 *h0, const mt_bf16 *h1)
+{
+    vec_bits lo = __builtin_convertvector(*(const halves *)h0, vec_bits),
+             hi = __builtin_convertvector(*(const halves *)h1, vec_bits);
+    return hi << 16 | lo;
+}
+
+/* A strip of whole pairs, a vector at a time: what is too many falls on the next k, which follows, but for the last. */
+static void copy_dy_strip(uint32_t *w, const mt_bf16 *h, int64_t ld, int64_t m, int64_t rows, bool last)
+{
+    for (; m > (last ? 2 : 0); m -= 2, h += 2 * ld, w += rows) *(vec_bits *)w = pairs_of(h, h + ld);
+    if (!last) return;
+    vec_bits tail = pairs_of(h, h + ld);
+    memcpy(w, &tail, (size_t)(4 * rows));
+}
+
+/* Rows of dY whose lines stay in L1 while every strip takes its columns of them. */
+enum { COPY_ROWS = 32 };
+
+/* All strips of m rows of dY from row `row` on. */
+static void copy_dy(const struct tn_job *j, int64_t row, int64_t m)
+{
+    const struct mt_gemm_tn *g = j->g;
+    int64_t size = mt_dtype_bytes(j->o->dtype), blocks = (j->r.rows + MR - 1) / MR;
+    int64_t per_row = row_bytes(j->o, m);
+    for (int64_t k = 0; k < m; k += COPY_ROWS)
+        for (int64_t t = 0; t < blocks; t++) {
+            int64_t lo = j->r.rows * t / blocks, rows = j->r.rows * (t + 1) / blocks - lo;
+            int64_t n = lesser(m - k, COPY_ROWS), col = j->r.row + lo;
+            char *out = j->a + lo * per_row + rows * row_bytes(j->o, k);
+            const char *dy = (const char *)g->dy + ((row + k) * g->lddy + col) * size;
+            /* The columns too many are there. */
+            if (j->o->kind == KIND_DOT && MR <= VW && n % 2 == 0 && col + VW <= g->o)
+                copy_dy_strip((uint32_t *)(void *)out, (const mt_bf16 *)(const void *)dy, g->lddy, n, rows,
+                              k + n == m);
+            else
+                copy_dy_any(j->o, out, dy, g->lddy, n, rows);
+        }
+}
+
 /* m rows of a panel of X: [k][32] f32 or [k/2][32] pairs. */
 static void copy_x(const struct vec_ops *o, void *out, const void *x, int64_t ld, int64_t m, int64_t cols)
 {
@@ -326,20 +377,12 @@ static void copy_x(const struct vec_ops *o, void *out, const void *x, int64_t ld
         const mt_bf16 *h0 = (const mt_bf16 *)x + k * ld;
         if (k + 1 == m)
             for (int64_t c = 0; c < cols; c++) w[c] = h0[c];
-        else if (cols == MT_PANEL) /* a constant count lets the compiler use vectors without a tail */
-            for (int c = 0; c < MT_PANEL; c++) w[c] = (uint32_t)h0[ld + c] << 16 | h0[c];
+        else if (cols == MT_PANEL)
+            for (int c = 0; c < MT_PANEL; c += VW) *(vec_bits *)(w + c) = pairs_of(h0 + c, h0 + ld + c);
         else
             for (int64_t c = 0; c < cols; c++) w[c] = (uint32_t)h0[ld + c] << 16 | h0[c];
     }
 }
-
-struct tn_job {
-    const struct vec_ops *o;
-    const struct mt_gemm_tn *g;
-    struct mt_gemm_rect r;
-    char *a, *b;
-    float *edge; /* [MR][32] */
-};
 
 /* m rows from m0 of the group: one panel of dW, all rows of the rectangle. */
 static void tn_panel(const struct tn_job *j, int64_t panel, int64_t m, bool load)
@@ -365,14 +408,10 @@ static void tn_panel(const struct tn_job *j, int64_t panel, int64_t m, bool load
 static void tn_rect(const struct tn_job *j)
 {
     const struct mt_gemm_tn *g = j->g;
-    int64_t size = mt_dtype_bytes(j->o->dtype), blocks = (j->r.rows + MR - 1) / MR, m0 = 0;
+    int64_t size = mt_dtype_bytes(j->o->dtype), m0 = 0;
     do {
-        int64_t m = lesser(j->r.extent - m0, TN_ROWS), row = j->r.first + m0, per_row = row_bytes(j->o, m);
-        for (int64_t t = 0; t < blocks; t++) {
-            int64_t lo = j->r.rows * t / blocks, rows = j->r.rows * (t + 1) / blocks - lo;
-            copy_dy(j->o, j->a + lo * per_row, (const char *)g->dy + (row * g->lddy + j->r.row + lo) * size,
-                    g->lddy, m, rows);
-        }
+        int64_t m = lesser(j->r.extent - m0, TN_ROWS), row = j->r.first + m0;
+        copy_dy(j, row, m);
         for (int64_t p = j->r.panel; p < j->r.panel + j->r.panels; p++) {
             int64_t cols = lesser(g->i - p * MT_PANEL, MT_PANEL);
             copy_x(j->o, j->b, (const char *)g->x + (row * g->ldx + p * MT_PANEL) * size, g->ldx, m, cols);
