@@ -182,28 +182,35 @@ struct vec_job {
     float *partial; /* [panel][rows][32] */
 };
 
+/* A row of sums becomes one of C. */
+INLINE void finish_row(const struct vec_job *j, const float *sum, int64_t m, int64_t col, int64_t cols)
+{
+    const struct mt_gemm_mul *g = j->g;
+    float x[MT_PANEL];
+    mt_bf16 h[MT_PANEL];
+    memcpy(x, sum, sizeof x);
+    if (g->bias)
+        for (int64_t c = 0; c < cols; c++) x[c] += g->bias[j->r.group * g->bias_stride + col + c];
+    if (g->add && j->o->dtype == MT_F32)
+        for (int64_t c = 0; c < cols; c++) x[c] += ((const float *)g->add)[m * g->ldadd + col + c];
+    else if (g->add)
+        for (int64_t c = 0; c < cols; c++)
+            x[c] += mt_f32_of(((const mt_bf16 *)g->add)[m * g->ldadd + col + c]);
+    if (g->c_dtype == MT_F32) {
+        memcpy((float *)g->c + m * g->ldc + col, x, (size_t)(4 * cols));
+        return;
+    }
+    for (int c = 0; c < MT_PANEL; c++) h[c] = mt_bf16_of(x[c]);
+    memcpy((mt_bf16 *)g->c + m * g->ldc + col, h, (size_t)(2 * cols));
+}
 static void finish(const struct vec_job *j, const float *sum, int64_t row, int64_t rows, int64_t col,
                    int64_t cols)
 {
-    const struct mt_gemm_mul *g = j->g;
-    for (int64_t m = row; m < row + rows; m++, sum += MT_PANEL) {
-        float x[MT_PANEL];
-        memcpy(x, sum, sizeof x);
-        if (g->bias)
-            for (int64_t c = 0; c < cols; c++) x[c] += g->bias[j->r.group * g->bias_stride + col + c];
-        if (g->add && j->o->dtype == MT_F32)
-            for (int64_t c = 0; c < cols; c++) x[c] += ((const float *)g->add)[m * g->ldadd + col + c];
-        else if (g->add)
-            for (int64_t c = 0; c < cols; c++)
-                x[c] += mt_f32_of(((const mt_bf16 *)g->add)[m * g->ldadd + col + c]);
-        if (g->c_dtype == MT_F32) {
-            memcpy((float *)g->c + m * g->ldc + col, x, (size_t)(4 * cols));
-            continue;
-        }
-        mt_bf16 h[MT_PANEL];
-        for (int c = 0; c < MT_PANEL; c++) h[c] = mt_bf16_of(x[c]);
-        memcpy((mt_bf16 *)g->c + m * g->ldc + col, h, (size_t)(2 * cols));
-    }
+    for (int64_t m = row; m < row + rows; m++, sum += MT_PANEL)
+        if (cols == MT_PANEL) /* a constant count becomes a few vectors */
+            finish_row(j, sum, m, col, MT_PANEL);
+        else
+            finish_row(j, sum, m, col, cols);
 }
 
 /* One panel, k values k0 .. k0 + k, all rows of the rectangle. Sums of full f32 panels grow in C itself,
@@ -395,6 +402,10 @@ static void tn_panel(const struct tn_job *j, int64_t panel, int64_t m, bool load
         float *dw = g->dw + j->r.group * g->dw_stride + (j->r.row + lo) * g->lddw + col;
         float *acc = cols == MT_PANEL ? dw : j->edge;
         int64_t ld = cols == MT_PANEL ? g->lddw : MT_PANEL;
+        for (int64_t r = 0; r < rows && t + 1 < blocks;
+             r++) /* the next strip's sums: no prefetcher sees them coming */
+            UNROLL for (int c = 0; c < MT_PANEL; c += 16)
+                __builtin_prefetch(dw + (rows + r) * g->lddw + c, 1);
         for (int64_t r = 0; load && acc != dw && r < rows; r++)
             memcpy(acc + r * ld, dw + r * g->lddw, (size_t)(4 * cols));
         struct strip s = {j->a + lo * per_row, 4, 4 * rows};
@@ -425,7 +436,7 @@ static void vec_mul_tn(const struct vec_ops *o, const struct mt_gemm_tn *g, int 
                        void *scratch)
 {
     /* Widened operands take twice the room. */
-    struct mt_gemm_grid grid = mt_gemm_grid_tn(g, MR, TN_OUT / MR);
+    struct mt_gemm_grid grid = mt_gemm_grid_tn(g, MR, TN_OUT / MR / 2);
     struct tn_job job = {.o = o, .g = g, .a = scratch};
     job.b = job.a + TN_A_BYTES;
     job.edge = (float *)(void *)(job.b + TN_B_BYTES);
