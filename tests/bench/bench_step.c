@@ -2,12 +2,12 @@
  *
  *   bench_step RANKS OPTION...      OPTION as on moetitan's command line
  *
- * prints "ready SECONDS BYTES" (from the start of the process to the end of the first step; parameters' and all other device
- * memory of a rank), then answers each line of standard input with one line:
+ * prints "ready CPU ISA" (processor time to the end of the first step) when that is done, then answers each line of standard input with one line:
  *
  *   step      a whole train step: WALL CPU PREEMPTED, seconds of the clock and of all threads' processor time
  *   update    the optimizer's update alone, on the gradients of the last step: the same
  *   ops       a step, each operation timed where it runs (one rank): a line "NAME CALLS SECONDS FLOPS BYTES" each, then "end"
+ *   roof      BF16 F32 READ READ: GFLOP/s of a core, GB/s it reads from 4 MiB and from 256 MiB
  *   memory    PEAK, most memory the process had resident so far, in bytes */
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -15,6 +15,7 @@
 
 #include "device/cost.h"
 #include "device/cpu/measure.h"
+#include "roofline.h"
 #include "train/ranks.h"
 
 static double seconds_of(clockid_t which)
@@ -109,12 +110,56 @@ static bool ops(struct training *t)
     return true;
 }
 
+/* Best of some runs of a thread: calls a second. */
+static double rate(double (*call)(void *), void *arg, int runs)
+{
+    double best = 0;
+    for (int i = 0; i < runs; i++) {
+        double began = mt_measure_now(), done = call(arg), r = done / (mt_measure_now() - began);
+        if (r > best) best = r;
+    }
+    return best;
+}
+static double peak_call(void *arg)
+{
+    return (*(peak_fn **)arg)();
+}
+struct area {
+    float *at;
+    int64_t bytes;
+};
+static double read_call(void *arg)
+{
+    const struct area *a = arg;
+    volatile float sum = 0;
+    int64_t times = ((int64_t)64 << 20) / a->bytes + 1;
+    for (int64_t i = 0; i < times; i++) sum = sum + roofline_read(a->at, a->bytes / 4);
+    return (double)(times * a->bytes) * 1e-9;
+}
+static bool roof(const struct training *t)
+{
+    double peak[2] = {0}, read[2];
+    for (int d = 0; d < 2; d++) {
+        peak_fn *f = roofline_peak(t->s.dev.isa, d ? MT_F32 : MT_BF16);
+        if (f) peak[d] = rate(peak_call, &f, 20);
+    }
+    for (int d = 0; d < 2; d++) {
+        struct area a = {.bytes = (int64_t)(d ? 256 : 4) << 20};
+        if (!(a.at = aligned_alloc(2 << 20, (size_t)a.bytes))) return false;
+        memset(a.at, 0, (size_t)a.bytes);
+        read[d] = rate(read_call, &a, 8);
+        free(a.at);
+    }
+    return printf("%.1f %.1f %.1f %.1f\n", peak[0], peak[1], read[0], read[1]) > 0;
+}
+
 static bool answer(struct training *t, const char *line)
 {
     struct rusage u;
     if (!strcmp(line, "step\n")) return run(t, mt_train_step);
     if (!strcmp(line, "update\n")) return run(t, update);
     if (!strcmp(line, "ops\n") && t->s.world == 1) return ops(t);
+    if (!strcmp(line, "roof\n")) return roof(t);
     getrusage(RUSAGE_SELF, &u);
     if (!strcmp(line, "memory\n")) return printf("%lld\n", (long long)u.ru_maxrss * 1024) > 0;
     fprintf(stderr, "bench_step: no command %s", line);
@@ -136,7 +181,6 @@ int main(int argc, char **argv)
 {
     static struct training t;
     char line[64];
-    double start = seconds_of(CLOCK_MONOTONIC);
     if (argc < 3) {
         fprintf(stderr, "usage: bench_step RANKS OPTION...\n");
         return 2;
@@ -144,8 +188,7 @@ int main(int argc, char **argv)
     if (!open_training(&t, argc, argv)) return 1;
     fill_batch(&t);
     if (!training_run(&t, mt_train_step) || !t.s.rank[0].step.updated) return 1;
-    printf("ready %.6f %lld\n", seconds_of(CLOCK_MONOTONIC) - start,
-           (long long)t.s.plan.peak[MT_DEVICE_ARENA]);
+    printf("ready %.6f %s\n", seconds_of(CLOCK_PROCESS_CPUTIME_ID), mt_isa_name(t.s.dev.isa));
     fflush(stdout);
     for (int r = 0; r < t.s.world; r++) t.s.rank[r].step.step++;
     while (fgets(line, sizeof line, stdin)) {
