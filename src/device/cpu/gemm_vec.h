@@ -332,15 +332,25 @@ static void copy_dy_any(const struct vec_ops *o, void *out, const void *dy, int6
 typedef uint16_t halves __attribute__((vector_size(2 * VW), aligned(2), may_alias));
 INLINE vec_bits pairs_of(const mt_bf16 *h0, const mt_bf16 *h1)
 {
+#ifdef vec_pairs
+    return vec_pairs(h0, h1);
+#else
     vec_bits lo = __builtin_convertvector(*(const halves *)h0, vec_bits),
              hi = __builtin_convertvector(*(const halves *)h1, vec_bits);
     return hi << 16 | lo;
+#endif
 }
+/* Lines of many rows at a time are no stream that a prefetcher knows; AHEAD elements of a row are fetched before their turn. */
+enum { AHEAD = 64 };
 
 /* A strip of whole pairs, a vector at a time: what is too many falls on the next k, which follows, but for the last. */
 static void copy_dy_strip(uint32_t *w, const mt_bf16 *h, int64_t ld, int64_t m, int64_t rows, bool last)
 {
-    for (; m > (last ? 2 : 0); m -= 2, h += 2 * ld, w += rows) *(vec_bits *)w = pairs_of(h, h + ld);
+    for (; m > (last ? 2 : 0); m -= 2, h += 2 * ld, w += rows) {
+        __builtin_prefetch(h + AHEAD);
+        __builtin_prefetch(h + ld + AHEAD);
+        *(vec_bits *)w = pairs_of(h, h + ld);
+    }
     if (!last) return;
     vec_bits tail = pairs_of(h, h + ld);
     memcpy(w, &tail, (size_t)(4 * rows));
@@ -370,6 +380,13 @@ static void copy_dy(const struct tn_job *j, int64_t row, int64_t m)
         }
 }
 
+INLINE void copy_x_pairs(uint32_t *w, const mt_bf16 *h, int64_t ld)
+{
+    __builtin_prefetch(h + AHEAD);
+    __builtin_prefetch(h + ld + AHEAD);
+    UNROLL for (int c = 0; c < MT_PANEL; c += VW) * (vec_bits *)(w + c) = pairs_of(h + c, h + ld + c);
+}
+
 /* m rows of a panel of X: [k][32] f32 or [k/2][32] pairs. */
 static void copy_x(const struct vec_ops *o, void *out, const void *x, int64_t ld, int64_t m, int64_t cols)
 {
@@ -385,7 +402,7 @@ static void copy_x(const struct vec_ops *o, void *out, const void *x, int64_t ld
         if (k + 1 == m)
             for (int64_t c = 0; c < cols; c++) w[c] = h0[c];
         else if (cols == MT_PANEL)
-            for (int c = 0; c < MT_PANEL; c += VW) *(vec_bits *)(w + c) = pairs_of(h0 + c, h0 + ld + c);
+            copy_x_pairs(w, h0, ld);
         else
             for (int64_t c = 0; c < cols; c++) w[c] = (uint32_t)h0[ld + c] << 16 | h0[c];
     }
