@@ -100,23 +100,27 @@ WIDE static void add_block(int64_t *acc, const float *x, int64_t n, int e)
     const double q1 = ldexp(1, 2 * e - LEVEL_BITS), q2 = ldexp(1, 2 * e - 2 * LEVEL_BITS);
     const vd m1 = (vd){0} + 0x1.8p52 * q1, m2 = (vd){0} + 0x1.8p52 * q2;
     vd s1 = {0}, s2 = {0};
-    for (int64_t i = 0; i < n; i += LANES) {
-        typedef float v8 __attribute__((vector_size(32)));
-        v8 f;
-        memcpy(&f, x + i, sizeof f);
-        vd v = __builtin_convertvector(f, vd);
-        v *= v;
-        vd a = (v + m1) - m1;
-        v -= a;
-        vd b = (v + m2) - m2;
-        v -= b;
-        s1 += a;
-        s2 += b;
-        vi some = v != 0;
+    for (int64_t i = 0; i < n; i += 2 * LANES) { /* n is a multiple of 16 */
+        vd rest[2];
+        vi some = {0};
+        for (int k = 0; k < 2; k++) {
+            typedef float v8 __attribute__((vector_size(32)));
+            v8 f;
+            memcpy(&f, x + i + k * LANES, sizeof f);
+            vd v = __builtin_convertvector(f, vd);
+            v *= v;
+            vd a = (v + m1) - m1;
+            v -= a;
+            vd b = (v + m2) - m2;
+            s1 += a;
+            s2 += b;
+            rest[k] = v - b;
+            some |= rest[k] != 0;
+        }
         if (__builtin_expect(
                 (some[0] | some[1] | some[2] | some[3] | some[4] | some[5] | some[6] | some[7]) != 0, 0))
-            for (int j = 0; j < LANES; j++)
-                if (some[j]) add_rest(acc, v[j]);
+            for (int j = 0; j < 2 * LANES; j++)
+                if (rest[j / LANES][j % LANES] != 0) add_rest(acc, rest[j / LANES][j % LANES]);
     }
     int64_t n1 = 0, n2 = 0;
     for (int j = 0; j < LANES; j++) {

@@ -1,4 +1,4 @@
-"""bench.py BUILD full|quick|PATTERN: train steps of moetitan and PyTorch in turn, and moetitan's kernels beside their rooflines.
+"""bench.py BUILD full|quick|PATTERN|quick:PATTERN: train steps of moetitan and PyTorch in turn, and moetitan's kernels beside their rooflines.
 
 Every contender is one process that makes a step when it is asked to; nobody computes meanwhile. A sample in which the system took
 the processor away often is dropped from the clock's figures; where too few are left, processor time is compared instead, and the
@@ -226,18 +226,19 @@ def cpu_model():
 
 def main():
     build, what = sys.argv[1], sys.argv[2]
-    quick = what == "quick"
+    quick, _, pattern = what.partition(":") if what.startswith("quick") else ("", "", what)
     w = ours(build, BASE | {"layers": 1}, "bf16", 1, 1, "adamw").wait_ready()
     roof = measure_roof(w)
     out = {"cpu": cpu_model(), "isa": w.what, "cores": os.cpu_count(), "roof": roof, "steps": [], "kernels": []}
     w.close()
     print(f"{out['cpu']}, {out['cores']} cores, {out['isa']}: a core has {roof['bf16']:.0f} GFLOP/s bf16, {roof['f32']:.0f} f32, "
           f"reads {roof['l3']:.0f} GB/s from L3 and {roof['dram']:.0f} from memory")
-    chosen = [c for c in COMPARISONS if what == "full" or what in "{} {} {} threads {} ranks {}".format(*c)]
-    for case in COMPARISONS[:4] if quick else chosen:
+    named = [c for c in COMPARISONS if pattern in ("full", "{} {} {} threads {} ranks {}".format(*c)) or
+             pattern and pattern in "{} {} {} threads {} ranks {}".format(*c)]
+    for case in named if pattern else COMPARISONS[:4]:
         peak = roof[case[1]]
         out["steps"].append(step_case(build, case, quick, {"peak": peak}))
-    if quick or what in ("full", "kernels"):
+    if pattern in ("", "full", "kernels"):
         print("\nkernels, one core")
         out["kernels"] = [kernel_case(build, n, "bf16", quick) for n in KERNELS]
     with open(f"{build}/bench.json", "w") as f:

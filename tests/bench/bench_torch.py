@@ -148,7 +148,6 @@ class Worker:
         self.cos, self.sin = (f(angle)[:, None, :].to(dtype) for f in (torch.cos, torch.sin))
 
     def update(self):
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         for o in self.opt:
             o.step()
 
@@ -156,6 +155,7 @@ class Worker:
         for o in self.opt:
             o.zero_grad(set_to_none=True)
         self.call(self.tokens, self.labels, self.cos, self.sin).backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.update()
 
     def answer(self, command):
