@@ -213,6 +213,21 @@ static void finish(const struct vec_job *j, const float *sum, int64_t row, int64
             finish_row(j, sum, m, col, cols);
 }
 
+/* While a panel's strip is computed: the lines of C it will write, and its share, over all panels, of the rows of A behind those of
+ * the rectangle, which are mostly the next rectangle's. Both are lines of many rows, which no prefetcher sees coming. */
+INLINE void fetch_ahead(const struct vec_job *j, int64_t panel, int64_t row, int64_t rows)
+{
+    const struct mt_gemm_mul *g = j->g;
+    int64_t size = mt_dtype_bytes(j->o->dtype), lines = (g->k * size + 63) / 64, q = panel - j->r.panel;
+    int64_t from = lines * q / j->r.panels, to = lines * (q + 1) / j->r.panels;
+    const char *a = (const char *)g->a + (row + j->r.rows) * g->lda * size;
+    const char *c = (const char *)g->c + (row * g->ldc + panel * MT_PANEL) * mt_dtype_bytes(g->c_dtype);
+    for (int64_t r = 0; r < rows; r++, a += g->lda * size, c += g->ldc * mt_dtype_bytes(g->c_dtype)) {
+        __builtin_prefetch(c, 1);
+        for (int64_t l = from; l < to; l++) __builtin_prefetch(a + 64 * l, 0, 2);
+    }
+}
+
 /* One panel, k values k0 .. k0 + k, all rows of the rectangle. Sums of full f32 panels grow in C itself,
  * others in `partial` until the last k. */
 static void mul_panel(const struct vec_job *j, int64_t panel, int64_t k0, int64_t k, struct strip a,
@@ -234,6 +249,7 @@ static void mul_panel(const struct vec_job *j, int64_t panel, int64_t k0, int64_
                 memcpy(acc + r * MT_PANEL, (const float *)g->c + (row0 + lo + r) * g->ldc + col,
                        (size_t)(4 * cols));
         struct strip s = {a.p + lo * a.row, a.row, a.k};
+        if (k0 == 0) fetch_ahead(j, panel, row0 + lo, rows);
         for (int c = 0; c < MT_PANEL; c += NC)
             j->o->kernel((int)rows, acc + c, ld, s, b + 4 * c, steps_of(j->o, k), k0 > 0 || g->accumulate);
         if (!direct && k0 + k == g->k) finish(j, acc, row0 + lo, rows, col, cols);
