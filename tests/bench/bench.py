@@ -44,6 +44,9 @@ KERNELS = {
     "Muon": (BASE | {"layers": 1, "optimizer": "muon"}, ["muon_momentum", "newton_schulz", "muon_apply"]),
 }
 
+# Bytes a FLOP of the optimizers' passes, whose views span what lies between their matrices too.
+BYTES = {"adamw": 28 / 12, "muon_momentum": 14 / 6, "muon_apply": 10 / 3}
+
 
 class Worker:
     """A process, its lines in and out; `ready` once it has made a step."""
@@ -192,8 +195,7 @@ def share_of_step(worker, step, roof):
 
 
 def measure_roof(worker):
-    bf16, f32, l3, dram = (float(x) for x in worker.ask("roof").split())
-    return {"bf16": bf16, "f32": f32, "l3": l3, "dram": dram}
+    return dict(zip(("bf16", "f32", "l3", "read", "update"), (float(x) for x in worker.ask("roof").split())))
 
 
 def kernel_case(build, name, dtype, quick):
@@ -206,8 +208,9 @@ def kernel_case(build, name, dtype, quick):
         share, seconds = [], []
         for roof, ops in runs:
             o = {k: sum(v[k] for n, v in ops.items() if n in (op, op + "_into")) for k in ("seconds", "flops", "bytes")}
-            peak = 0 if op in ("adamw", "xent", "muon_momentum", "muon_apply") else roof[dtype]
-            bound = max(o["flops"] / peak / 1e9 if peak else 0, o["bytes"] / roof["dram"] / 1e9)
+            peak = 0 if op in BYTES or op == "xent" else roof[dtype]
+            size = o["flops"] * BYTES[op] if op in BYTES else o["bytes"]
+            bound = max(o["flops"] / peak / 1e9 if peak else 0, size / max(roof["read"], roof["update"]) / 1e9)
             share.append(bound / o["seconds"])
             seconds.append(o["seconds"])
         rows.append({"op": op, "seconds": statistics.median(seconds), "share": statistics.median(share),
@@ -232,7 +235,7 @@ def main():
     out = {"cpu": cpu_model(), "isa": w.what, "cores": os.cpu_count(), "roof": roof, "steps": [], "kernels": []}
     w.close()
     print(f"{out['cpu']}, {out['cores']} cores, {out['isa']}: a core has {roof['bf16']:.0f} GFLOP/s bf16, {roof['f32']:.0f} f32, "
-          f"reads {roof['l3']:.0f} GB/s from L3 and {roof['dram']:.0f} from memory")
+          f"reads {roof['l3']:.0f} GB/s from L3 and {roof['read']:.0f} from memory, reads and writes {roof['update']:.0f}")
     named = [c for c in COMPARISONS if pattern in ("full", "{} {} {} threads {} ranks {}".format(*c)) or
              pattern and pattern in "{} {} {} threads {} ranks {}".format(*c)]
     for case in named if pattern else COMPARISONS[:4]:

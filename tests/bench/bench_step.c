@@ -7,7 +7,7 @@
  *   step      a whole train step: WALL CPU PREEMPTED, seconds of the clock and of all threads' processor time
  *   update    the optimizer's update alone, on the gradients of the last step: the same
  *   ops       a step, each operation timed where it runs (one rank): a line "NAME CALLS SECONDS FLOPS BYTES" each, then "end"
- *   roof      BF16 F32 READ READ: GFLOP/s of a core, GB/s it reads from 4 MiB and from 256 MiB
+ *   roof      BF16 F32 READ READ UPDATE: GFLOP/s of a core, GB/s it reads of 4 MiB and of 256 MiB, reads and writes of 256
  *   memory    PEAK, most memory the process had resident so far, in bytes */
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -143,9 +143,15 @@ static double read_call(void *arg)
     for (int64_t i = 0; i < times; i++) sum = sum + roofline_read(a->at, a->bytes / 4);
     return (double)(times * a->bytes) * 1e-9;
 }
+static double update_call(void *arg)
+{
+    const struct area *a = arg;
+    roofline_update(a->at, a->bytes / 4);
+    return (double)(2 * a->bytes) * 1e-9;
+}
 static bool roof(const struct training *t)
 {
-    double peak[2] = {0}, read[2];
+    double peak[2] = {0}, read[2], update = 0;
     for (int d = 0; d < 2; d++) {
         peak_fn *f = roofline_peak(t->s.dev.isa, d ? MT_F32 : MT_BF16);
         if (f) peak[d] = rate(peak_call, &f, 31);
@@ -156,9 +162,10 @@ static bool roof(const struct training *t)
         madvise(a.at, (size_t)a.bytes, MADV_HUGEPAGE); /* as arenas are */
         memset(a.at, 0, (size_t)a.bytes);
         read[d] = rate(read_call, &a, 9);
+        if (d) update = rate(update_call, &a, 9);
         free(a.at);
     }
-    return printf("%.1f %.1f %.1f %.1f\n", peak[0], peak[1], read[0], read[1]) > 0;
+    return printf("%.1f %.1f %.1f %.1f %.1f\n", peak[0], peak[1], read[0], read[1], update) > 0;
 }
 
 static bool answer(struct training *t, const char *line)
