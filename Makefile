@@ -220,7 +220,7 @@ fuzz: $(FUZZERS:%.c=$(BUILD)/fuzzer/%) ## every fuzz target for FUZZ_SECONDS=60 
 	        -artifact_prefix=$$f. $$f.corpus $$(ls -d tests/fuzz/$$name 2>/dev/null) || exit 1; done
 
 bench: $(BUILD)/bench/bench_step ## train steps beside PyTorch's, kernels beside their rooflines: bench.json (BENCH=quick: a short one)
-	@tests/bench/bench.sh $(BUILD) $(BENCH)
+	@tests/bench/bench.sh $(BUILD) "$(BENCH)"
 bench-gemm: ## dense and grouped bf16 GEMM against the ISA's peak and oneDNN
 	@scripts/setup.sh bench
 	@$(MAKE) --no-print-directory $(BUILD)/bench/bench_gemm
