@@ -356,10 +356,7 @@ INLINE vec_bits pairs_of(const mt_bf16 *h0, const mt_bf16 *h1)
     return hi << 16 | lo;
 #endif
 }
-enum {
-    AHEAD = 64
-}; /* elements of a row fetched before their turn: lines of many rows are no stream to a prefetcher */
-/* A strip of whole pairs, a vector at a time: what is too many falls on the next k, which follows, but for the last. */
+enum { AHEAD = 64 }; /* elements of a row fetched before their turn */
 static void copy_dy_strip(uint32_t *w, const mt_bf16 *h, int64_t ld, int64_t m, int64_t rows, bool last)
 {
     for (; m > (last ? 2 : 0); m -= 2, h += 2 * ld, w += rows) {
@@ -372,7 +369,7 @@ static void copy_dy_strip(uint32_t *w, const mt_bf16 *h, int64_t ld, int64_t m, 
     memcpy(w, &tail, (size_t)(4 * rows));
 }
 
-enum { COPY_ROWS = 32 }; /* of dY: their lines stay in L1 while every strip takes its columns of them */
+enum { COPY_ROWS = 32 }; /* whose lines stay in L1 for all strips */
 
 /* All strips of m rows of dY from row `row` on. */
 static void copy_dy(const struct tn_job *j, int64_t row, int64_t m)
