@@ -357,6 +357,7 @@ INLINE vec_bits pairs_of(const mt_bf16 *h0, const mt_bf16 *h1)
 #endif
 }
 enum { AHEAD = 64 }; /* elements of a row fetched before their turn */
+/* A strip of whole pairs by vectors: words too many fall on the next k, which follows, but for the last. */
 static void copy_dy_strip(uint32_t *w, const mt_bf16 *h, int64_t ld, int64_t m, int64_t rows, bool last)
 {
     for (; m > (last ? 2 : 0); m -= 2, h += 2 * ld, w += rows) {
@@ -370,7 +371,6 @@ static void copy_dy_strip(uint32_t *w, const mt_bf16 *h, int64_t ld, int64_t m, 
 }
 
 enum { COPY_ROWS = 32 }; /* whose lines stay in L1 for all strips */
-
 /* All strips of m rows of dY from row `row` on. */
 static void copy_dy(const struct tn_job *j, int64_t row, int64_t m)
 {
