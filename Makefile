@@ -19,6 +19,7 @@ CFLAGS ?=
 LDFLAGS ?=
 CLANG ?= clang
 FUZZ_SECONDS ?= 60
+BENCH ?= full#       make bench: full, quick, or a pattern of the comparisons to make
 CROSS_AARCH64 ?= aarch64-linux-gnu-
 
 .DEFAULT_GOAL := release
@@ -41,8 +42,9 @@ flags_tsan-plain := $(flags_tsan) -DMT_TSAN_PLAIN
 flags_aarch64 := -O2 -g -isystem $(BUILD)/aarch64-sysroot/usr/include
 flags_fuzzer := -w -O1 -g -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
 # The CPU's kernels are the release build's hot loops; the sanitizers keep -O1.
-hot_release := -O3
-hot_aarch64 := -O3
+# Nothing looks at errno after a root, and a root that may set it is no vector operation.
+hot_release := -O3 -fno-math-errno
+hot_aarch64 := -O3 -fno-math-errno
 ld_aarch64 := -L$(BUILD)/aarch64-sysroot/usr/lib/aarch64-linux-gnu
 ld_fuzzer := -fsanitize=fuzzer
 tool_aarch64 := $(CROSS_AARCH64)
@@ -183,7 +185,7 @@ $(BUILD)/aarch64/base/features.h: | $(BUILD)/aarch64-sysroot/.done
 
 # ---- what people call ----------------------------------------------------------------------------------------
 .PHONY: FORCE help info quickstart check check-build check-slow check-slurm check-aarch64 static headers layers rules \
-        format format-check fuzz bench-ckpt bench-gemm bench-muon bench-offload bench-plan bench-tokenizer install clean
+        format format-check fuzz bench bench-ckpt bench-gemm bench-muon bench-offload bench-plan bench-tokenizer install clean
 release: ## the program, build/release/moetitan (the default)
 debug: ## the same in build/debug, for a debugger
 asan: ## the same under AddressSanitizer and UndefinedBehaviorSanitizer
@@ -253,6 +255,8 @@ fuzz: $(FUZZERS:%.c=$(BUILD)/fuzzer/%) ## every fuzz target for FUZZ_SECONDS=60 
 	    $$f -max_total_time=$(FUZZ_SECONDS) -timeout=5 -verbosity=0 -print_final_stats=1 \
 	        -artifact_prefix=$$f. $$f.corpus $$(ls -d tests/fuzz/$$name 2>/dev/null) || exit 1; done
 
+bench: $(BUILD)/bench/bench_step ## train steps beside PyTorch's, kernels beside their rooflines: bench.json (BENCH=quick: a short one)
+	@tests/bench/bench.sh $(BUILD) "$(BENCH)"
 bench-gemm: ## dense and grouped bf16 GEMM against the ISA's peak and oneDNN
 	@scripts/setup.sh bench
 	@$(MAKE) --no-print-directory $(BUILD)/bench/bench_gemm

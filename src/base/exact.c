@@ -5,6 +5,15 @@
 
 __extension__ typedef __int128 i128;
 
+/* Exact in any order, so wider registers give the same sums. The choice is made by an ifunc, which runs before the sanitizers are
+ * ready. */
+#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__) && \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define WIDE __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
+#else
+#define WIDE
+#endif
+
 /* Elements whose lane sums stay exact: 8 lanes of 256 terms of at most 2^40 quanta each. */
 enum { BLOCK = 2048, LANES = 8, LOWEST = -298, LEVEL_BITS = 40 };
 
@@ -61,7 +70,7 @@ static void add_rest(int64_t *acc, double r)
 /* The exponent e with every |x| < 2^e if all of the block can go the fast way, or 0x7fffffff: nothing
  * infinite or NaN, no denormal (a thread may flush them), and the largest not so small that quanta would lie
  * below 2^LOWEST. */
-static int block_exponent(const float *x, int64_t n)
+WIDE static int block_exponent(const float *x, int64_t n)
 {
     typedef uint32_t vu __attribute__((vector_size(64)));
     vu most = {0}, least = ~most;
@@ -86,28 +95,32 @@ static int block_exponent(const float *x, int64_t n)
 /* Squares are exact in double. Each is split, as error-free extraction does, into a multiple of 2^(2e-40), a
  * multiple of 2^(2e-80) and a rest, which is zero unless the value is some 2^17 times smaller than the
  * largest. */
-static void add_block(int64_t *acc, const float *x, int64_t n, int e)
+WIDE static void add_block(int64_t *acc, const float *x, int64_t n, int e)
 {
     const double q1 = ldexp(1, 2 * e - LEVEL_BITS), q2 = ldexp(1, 2 * e - 2 * LEVEL_BITS);
     const vd m1 = (vd){0} + 0x1.8p52 * q1, m2 = (vd){0} + 0x1.8p52 * q2;
     vd s1 = {0}, s2 = {0};
-    for (int64_t i = 0; i < n; i += LANES) {
-        typedef float v8 __attribute__((vector_size(32)));
-        v8 f;
-        memcpy(&f, x + i, sizeof f);
-        vd v = __builtin_convertvector(f, vd);
-        v *= v;
-        vd a = (v + m1) - m1;
-        v -= a;
-        vd b = (v + m2) - m2;
-        v -= b;
-        s1 += a;
-        s2 += b;
-        vi some = v != 0;
+    for (int64_t i = 0; i < n; i += 2 * LANES) { /* n is a multiple of 16 */
+        vd rest[2];
+        vi some = {0};
+        for (int k = 0; k < 2; k++) {
+            typedef float v8 __attribute__((vector_size(32)));
+            v8 f;
+            memcpy(&f, x + i + k * LANES, sizeof f);
+            vd v = __builtin_convertvector(f, vd);
+            v *= v;
+            vd a = (v + m1) - m1;
+            v -= a;
+            vd b = (v + m2) - m2;
+            s1 += a;
+            s2 += b;
+            rest[k] = v - b;
+            some |= rest[k] != 0;
+        }
         if (__builtin_expect(
                 (some[0] | some[1] | some[2] | some[3] | some[4] | some[5] | some[6] | some[7]) != 0, 0))
-            for (int j = 0; j < LANES; j++)
-                if (some[j]) add_rest(acc, v[j]);
+            for (int j = 0; j < 2 * LANES; j++)
+                if (rest[j / LANES][j % LANES] != 0) add_rest(acc, rest[j / LANES][j % LANES]);
     }
     int64_t n1 = 0, n2 = 0;
     for (int j = 0; j < LANES; j++) {

@@ -6,7 +6,7 @@
  * Weights are packed beforehand on both sides, oneDNN's primitives are made beforehand. Time is the thread's
  * own; a sample during which it was pre-empted is thrown away. Share and ratio are medians over samples taken
  * side by side, since the clock of a shared machine moves. */
-#include "device/cpu/gemm.h"
+#include "roofline.h"
 
 #include <dnnl.h>
 #include <stdio.h>
@@ -16,9 +16,6 @@
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 enum { MOST_GROUPS = 64, MOST_SAMPLES = 200 };
 static const double SECONDS_PER_ROW = 1.5, SAMPLE_SECONDS = 1.5e-3;
@@ -62,86 +59,6 @@ static void *random_area(mt_dtype t, int64_t count)
             ((mt_bf16 *)p)[i] = mt_bf16_of(x);
     }
     return p;
-}
-
-/* ---- peak of an instruction set: independent products in registers; GFLOP of one call is returned */
-
-#if defined(__x86_64__)
-__attribute__((target("avx2,fma"))) static double peak_avx2(void)
-{
-    __m256 c[10], a = _mm256_set1_ps(0.5f);
-#pragma GCC unroll 10
-    for (int i = 0; i < 10; i++) c[i] = _mm256_set1_ps((float)i);
-    for (int n = 0; n < 20000; n++) {
-#pragma GCC unroll 10
-        for (int i = 0; i < 10; i++) {
-            c[i] = _mm256_fmadd_ps(c[i], a, a);
-            __asm__ volatile("" : "+x"(c[i]));
-        }
-    }
-    return 20000 * 10 * 16e-9;
-}
-__attribute__((target("avx512f"))) static double peak_avx512(void)
-{
-    __m512 c[20], a = _mm512_set1_ps(0.5f);
-#pragma GCC unroll 20
-    for (int i = 0; i < 20; i++) c[i] = _mm512_set1_ps((float)i);
-    for (int n = 0; n < 10000; n++) {
-#pragma GCC unroll 20
-        for (int i = 0; i < 20; i++) {
-            c[i] = _mm512_fmadd_ps(c[i], a, a);
-            __asm__ volatile("" : "+v"(c[i]));
-        }
-    }
-    return 10000 * 20 * 32e-9;
-}
-__attribute__((target("avx512f,avx512bf16"))) static double peak_avx512_bf16(void)
-{
-    __m512 c[20], a = _mm512_set1_ps(0.5f);
-#pragma GCC unroll 20
-    for (int i = 0; i < 20; i++) c[i] = _mm512_set1_ps((float)i);
-    for (int n = 0; n < 10000; n++) {
-#pragma GCC unroll 20
-        for (int i = 0; i < 20; i++) {
-            c[i] = _mm512_dpbf16_ps(c[i], (__m512bh)a, (__m512bh)a);
-            __asm__ volatile("" : "+v"(c[i]));
-        }
-    }
-    return 10000 * 20 * 64e-9;
-}
-static double peak_amx(void)
-{
-    struct {
-        uint8_t palette, start, reserved[14];
-        uint16_t bytes[16];
-        uint8_t rows[16];
-    } config = {.palette = 1};
-    for (int i = 0; i < 8; i++) config.bytes[i] = 64, config.rows[i] = 16;
-    __asm__ volatile("ldtilecfg %0" ::"m"(config) : "memory");
-    for (int n = 0; n < 10000; n++)
-        __asm__ volatile("tdpbf16ps %%tmm6, %%tmm4, %%tmm0\n\ttdpbf16ps %%tmm7, %%tmm4, %%tmm1\n\t"
-                         "tdpbf16ps %%tmm6, %%tmm5, %%tmm2\n\ttdpbf16ps %%tmm7, %%tmm5, %%tmm3" ::
-                             : "memory");
-    __asm__ volatile("tilerelease" ::: "memory");
-    return 4 * 10000 * 16384e-9;
-}
-#endif
-
-typedef double peak_fn(void);
-static peak_fn *peak_of(const struct mt_gemm *g)
-{
-#if defined(__x86_64__)
-    switch (g->isa) {
-    case MT_ISA_AVX2: return peak_avx2;
-    case MT_ISA_AVX512: return peak_avx512;
-    case MT_ISA_AVX512_BF16: return peak_avx512_bf16;
-    case MT_ISA_AMX_BF16: return peak_amx;
-    default: return NULL;
-    }
-#else
-    (void)g;
-    return NULL;
-#endif
 }
 
 /* ---- oneDNN */

@@ -53,6 +53,11 @@ MT_VEC_INLINE void mt_att_mask(const struct mt_att *t, int64_t i, int64_t ks, ui
     int32_t c0 = (int32_t)(from > 0 ? from : 0), c1 = (int32_t)(to < ATT_KEYS ? to : ATT_KEYS);
     for (int32_t j = 0; j < ATT_KEYS; j++) mask[j] = 0u - (uint32_t)((j >= c0) & (j < c1));
 }
+/* Token i sees all of the block at ks. */
+static inline bool mt_att_whole(const struct mt_att *t, int64_t i, int64_t ks)
+{
+    return t->begin[i] <= ks && i + 1 >= ks + ATT_KEYS;
+}
 MT_VEC_INLINE float mt_att_masked(float x, uint32_t mask)
 {
     return mt_f32_of_bits(mt_bits_of_f32(x) & mask);

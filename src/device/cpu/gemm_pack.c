@@ -1,5 +1,6 @@
 /* Packing of weights: the same code, hence the same bytes, for all instruction sets. */
 #include "device/cpu/gemm_kernels.h"
+#include "device/cpu/vec.h"
 
 struct range {
     int64_t lo, hi;
@@ -18,27 +19,59 @@ static int64_t padded(int64_t k, int64_t align)
     return (k + align - 1) / align * align;
 }
 
-static inline float read_f32(const void *w, mt_dtype t, int64_t i)
+/* Four words of four rows, turned: every instruction set has the shuffles. */
+typedef uint32_t four __attribute__((vector_size(16), aligned(4), may_alias));
+MT_VEC_INLINE void turn_4x4(uint32_t *out, int64_t ldo, const uint32_t *in, int64_t ldi)
 {
-    return t == MT_F32 ? ((const float *)w)[i] : mt_f32_of(((const mt_bf16 *)w)[i]);
-}
-static inline mt_bf16 read_bf16(const void *w, mt_dtype t, int64_t i)
-{
-    return t == MT_F32 ? mt_bf16_of(((const float *)w)[i]) : ((const mt_bf16 *)w)[i];
+    const four low = {0, 4, 1, 5}, high = {2, 6, 3, 7}, first = {0, 1, 4, 5}, second = {2, 3, 6, 7};
+    four a = *(const four *)in, b = *(const four *)(in + ldi), c = *(const four *)(in + 2 * ldi),
+         d = *(const four *)(in + 3 * ldi);
+    four ab = __builtin_shuffle(a, b, low), cd = __builtin_shuffle(c, d, low);
+    *(four *)out = __builtin_shuffle(ab, cd, first);
+    *(four *)(out + ldo) = __builtin_shuffle(ab, cd, second);
+    ab = __builtin_shuffle(a, b, high), cd = __builtin_shuffle(c, d, high);
+    *(four *)(out + 2 * ldo) = __builtin_shuffle(ab, cd, first);
+    *(four *)(out + 3 * ldo) = __builtin_shuffle(ab, cd, second);
 }
 
-void mt_gemm_pack_nt_f32(void *out, const void *w, mt_dtype w_dtype, int64_t ldw, int64_t o, int64_t i,
-                         int part, int parts)
+/* out[c][r] = in[r][c], words */
+MT_VEC_INLINE void turn_words(uint32_t *out, int64_t ldo, const uint32_t *in, int64_t ldi, int64_t rows,
+                              int64_t cols)
+{
+    int64_t r = 0;
+    for (; r + 4 <= rows; r += 4) {
+        int64_t c = 0;
+        for (; c + 4 <= cols; c += 4) turn_4x4(out + c * ldo + r, ldo, in + r * ldi + c, ldi);
+        for (; c < cols; c++)
+            for (int64_t i = r; i < r + 4; i++) out[c * ldo + i] = in[i * ldi + c];
+    }
+    for (; r < rows; r++)
+        for (int64_t c = 0; c < cols; c++) out[c * ldo + r] = in[r * ldi + c];
+}
+
+/* Words of a source row at a time: whole lines of it, few enough of the panel for the first-level cache. */
+enum { TURNED = 16 };
+
+MT_VEC void mt_gemm_pack_nt_f32(void *out, const void *w, mt_dtype w_dtype, int64_t ldw, int64_t o, int64_t i,
+                                int part, int parts)
 {
     struct range r = panels_of(o, part, parts);
+    uint32_t line[MT_PANEL][TURNED];
     for (int64_t p = r.lo; p < r.hi; p++) {
-        float *d = (float *)out + p * MT_PANEL * i;
-        int64_t rows = least(o - p * MT_PANEL, MT_PANEL);
+        uint32_t *d = (uint32_t *)out + p * MT_PANEL * i;
+        int64_t rows = least(o - p * MT_PANEL, MT_PANEL), at = p * MT_PANEL * ldw;
         if (rows < MT_PANEL) memset(d, 0, (size_t)(MT_PANEL * i) * sizeof *d);
-        for (int64_t k0 = 0; k0 < i; k0 += 16) /* a line of each source row at a time */
-            for (int64_t j = 0; j < rows; j++)
-                for (int64_t k = k0; k < least(k0 + 16, i); k++)
-                    d[k * MT_PANEL + j] = read_f32(w, w_dtype, (p * MT_PANEL + j) * ldw + k);
+        for (int64_t k = 0; k < i; k += TURNED) {
+            int64_t n = least(TURNED, i - k);
+            const uint32_t *from = (const uint32_t *)w + at + k;
+            for (int64_t j = 0; w_dtype == MT_BF16 && j < rows; j++)
+                for (int64_t c = 0; c < n; c++)
+                    line[j][c] = (uint32_t)((const mt_bf16 *)w)[at + j * ldw + k + c] << 16;
+            if (w_dtype == MT_BF16)
+                turn_words(d + k * MT_PANEL, MT_PANEL, line[0], TURNED, rows, n);
+            else
+                turn_words(d + k * MT_PANEL, MT_PANEL, from, ldw, rows, n);
+        }
     }
 }
 
@@ -56,47 +89,47 @@ void mt_gemm_unpack_nt_f32(void *w, const void *nt, int64_t ldw, int64_t o, int6
 }
 
 /* Panel q of the result holds columns 32q.. of W; its k is o. */
-void mt_gemm_pack_nn_f32(void *out, const void *nt, int64_t o, int64_t i, int part, int parts)
+MT_VEC void mt_gemm_pack_nn_f32(void *out, const void *nt, int64_t o, int64_t i, int part, int parts)
 {
     struct range r = panels_of(i, part, parts);
     for (int64_t q = r.lo; q < r.hi; q++) {
-        float *d = (float *)out + q * MT_PANEL * o;
+        uint32_t *d = (uint32_t *)out + q * MT_PANEL * o;
         int64_t cols = least(i - q * MT_PANEL, MT_PANEL);
         if (cols < MT_PANEL) memset(d, 0, (size_t)(MT_PANEL * o) * sizeof *d);
-        for (int64_t p = 0; p * MT_PANEL < o; p++) {
-            const float *s = (const float *)nt + (p * i + q * MT_PANEL) * MT_PANEL;
-            for (int64_t j = 0; j < least(o - p * MT_PANEL, MT_PANEL); j++)
-                for (int64_t c = 0; c < cols; c++) d[(p * MT_PANEL + j) * MT_PANEL + c] = s[c * MT_PANEL + j];
-        }
+        for (int64_t p = 0; p * MT_PANEL < o; p++)
+            turn_words(d + p * MT_PANEL * MT_PANEL, MT_PANEL,
+                       (const uint32_t *)nt + (p * i + q * MT_PANEL) * MT_PANEL, MT_PANEL, cols,
+                       least(o - p * MT_PANEL, MT_PANEL));
     }
 }
 
-/* Two bf16 as one word, the lower k first in memory (both architectures are little-endian). */
-static inline uint32_t pair(mt_bf16 k0, mt_bf16 k1)
-{
-    return (uint32_t)k1 << 16 | k0;
-}
-
-static void pack_nt_bf16(uint32_t *out, const void *w, mt_dtype w_dtype, int64_t ldw, int64_t o, int64_t i,
-                         struct range r, int64_t align)
+/* Two bf16 lie as one word, the lower k first in memory (both architectures are little-endian), so rows of bf16 are rows of
+ * words. */
+MT_VEC static void pack_nt_bf16(uint32_t *out, const void *w, mt_dtype w_dtype, int64_t ldw, int64_t o,
+                                int64_t i, struct range r, int64_t align)
 {
     int64_t words = padded(i, align) / 2;
     for (int64_t p = r.lo; p < r.hi; p++) {
+        mt_bf16 line[MT_PANEL][2 * TURNED];
         uint32_t *d = out + p * MT_PANEL * words;
-        int64_t rows = least(o - p * MT_PANEL, MT_PANEL);
+        int64_t rows = least(o - p * MT_PANEL, MT_PANEL), at = p * MT_PANEL * ldw;
         if (rows < MT_PANEL)
             memset(d, 0, (size_t)(MT_PANEL * words) * sizeof *d);
         else
             memset(d + i / 2 * MT_PANEL, 0, (size_t)(MT_PANEL * (words - i / 2)) * sizeof *d);
-        for (int64_t k0 = 0; k0 < i / 2; k0 += 16)
+        for (int64_t k = 0; k < i; k += 2 * TURNED) {
+            int64_t n = least(2 * TURNED, i - k);
             for (int64_t j = 0; j < rows; j++) {
-                int64_t at = (p * MT_PANEL + j) * ldw;
-                for (int64_t k = k0; k < least(k0 + 16, i / 2); k++)
-                    d[k * MT_PANEL + j] =
-                        pair(read_bf16(w, w_dtype, at + 2 * k), read_bf16(w, w_dtype, at + 2 * k + 1));
+                if (w_dtype == MT_F32)
+                    for (int64_t c = 0; c < n; c++)
+                        line[j][c] = mt_bf16_of(((const float *)w)[at + j * ldw + k + c]);
+                else
+                    memcpy(line[j], (const mt_bf16 *)w + at + j * ldw + k, (size_t)(2 * n));
+                if (n % 2) line[j][n] = 0;
             }
-        for (int64_t j = 0; i % 2 && j < rows; j++)
-            d[i / 2 * MT_PANEL + j] = read_bf16(w, w_dtype, (p * MT_PANEL + j) * ldw + i - 1);
+            turn_words(d + k / 2 * MT_PANEL, MT_PANEL, (const uint32_t *)(const void *)line, TURNED, rows,
+                       (n + 1) / 2);
+        }
     }
 }
 
@@ -113,25 +146,45 @@ static void unpack_nt_bf16(mt_bf16 *w, const uint32_t *nt, int64_t ldw, int64_t 
     }
 }
 
-/* A 2x2 block of W: words (o, i..i+1) and (o+1, i..i+1) become words (o..o+1, i) and (o..o+1, i+1). Padding
- * of the source is zero, so whole blocks may be turned up to the padded edges. */
+/* A 2x2 block of W: words (o, i..i+1) and (o+1, i..i+1) become words (o..o+1, i) and (o..o+1, i+1). */
+MT_VEC_INLINE void turn_pair(uint32_t *out, const uint32_t *in)
+{
+    uint32_t a = in[0], b = in[1];
+    out[0] = (a & 0xffffu) | b << 16;
+    out[1] = a >> 16 | (b & 0xffff0000u);
+}
+
+/* Four such blocks: two pairs of i, lines of the source, by two pairs of o. */
+typedef uint16_t eight __attribute__((vector_size(16), aligned(4), may_alias));
+typedef uint64_t two __attribute__((vector_size(16), aligned(4), may_alias));
+MT_VEC_INLINE void turn_four(uint32_t *out, const uint32_t *in)
+{
+    const eight blocks = {0, 2, 1, 3, 4, 6, 5, 7};
+    two a = (two)__builtin_shuffle(*(const eight *)in, blocks),
+        b = (two)__builtin_shuffle(*(const eight *)(in + MT_PANEL), blocks);
+    *(two *)out = __builtin_shuffle(a, b, (two){0, 2});
+    *(two *)(out + MT_PANEL) = __builtin_shuffle(a, b, (two){1, 3});
+}
+
+/* Padding of the source is zero, so whole blocks may be turned up to the padded edges. */
 static void pack_nn_bf16(uint32_t *out, const uint32_t *nt, int64_t o, int64_t i, struct range r,
                          int64_t align)
 {
-    int64_t sw = padded(i, align) / 2, dw = padded(o, align) / 2;
+    int64_t sw = padded(i, align) / 2, dw = padded(o, align) / 2, rows = (o + 1) / 2;
     for (int64_t q = r.lo; q < r.hi; q++) {
         uint32_t *d = out + q * MT_PANEL * dw;
         int64_t pairs = least(sw - q * MT_PANEL / 2, MT_PANEL / 2);
-        memset(d + (o + 1) / 2 * MT_PANEL, 0, (size_t)((dw - (o + 1) / 2) * MT_PANEL) * sizeof *d);
-        for (int64_t k = 0; k < (o + 1) / 2; k++) {
+        memset(d + rows * MT_PANEL, 0, (size_t)((dw - rows) * MT_PANEL) * sizeof *d);
+        for (int64_t k = 0; k < rows; k += 2) {
             const uint32_t *s = nt + (2 * k / MT_PANEL * sw + q * MT_PANEL / 2) * MT_PANEL + 2 * k % MT_PANEL;
             uint32_t *t = d + k * MT_PANEL;
-            for (int64_t c = 0; c < pairs; c++) {
-                uint32_t a = s[c * MT_PANEL], b = s[c * MT_PANEL + 1];
-                t[2 * c] = (a & 0xffffu) | b << 16;
-                t[2 * c + 1] = a >> 16 | (b & 0xffff0000u);
+            int64_t both = least(rows - k, 2), c = 0;
+            for (; both == 2 && c + 2 <= pairs; c += 2) turn_four(t + 2 * c, s + c * MT_PANEL);
+            for (int64_t b = 0; b < both; b++) {
+                for (int64_t x = c; x < pairs; x++)
+                    turn_pair(t + b * MT_PANEL + 2 * x, s + x * MT_PANEL + 2 * b);
+                for (int64_t x = 2 * pairs; x < MT_PANEL; x++) t[b * MT_PANEL + x] = 0;
             }
-            for (int64_t c = 2 * pairs; c < MT_PANEL; c++) t[c] = 0;
         }
     }
 }

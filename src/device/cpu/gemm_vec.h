@@ -182,27 +182,49 @@ struct vec_job {
     float *partial; /* [panel][rows][32] */
 };
 
+/* A row of sums becomes one of C. */
+INLINE void finish_row(const struct vec_job *j, const float *sum, int64_t m, int64_t col, int64_t cols)
+{
+    const struct mt_gemm_mul *g = j->g;
+    float x[MT_PANEL];
+    mt_bf16 h[MT_PANEL];
+    memcpy(x, sum, sizeof x);
+    if (g->bias)
+        for (int64_t c = 0; c < cols; c++) x[c] += g->bias[j->r.group * g->bias_stride + col + c];
+    if (g->add && j->o->dtype == MT_F32)
+        for (int64_t c = 0; c < cols; c++) x[c] += ((const float *)g->add)[m * g->ldadd + col + c];
+    else if (g->add)
+        for (int64_t c = 0; c < cols; c++)
+            x[c] += mt_f32_of(((const mt_bf16 *)g->add)[m * g->ldadd + col + c]);
+    if (g->c_dtype == MT_F32) {
+        memcpy((float *)g->c + m * g->ldc + col, x, (size_t)(4 * cols));
+        return;
+    }
+    for (int c = 0; c < MT_PANEL; c++) h[c] = mt_bf16_of(x[c]);
+    memcpy((mt_bf16 *)g->c + m * g->ldc + col, h, (size_t)(2 * cols));
+}
 static void finish(const struct vec_job *j, const float *sum, int64_t row, int64_t rows, int64_t col,
                    int64_t cols)
 {
+    for (int64_t m = row; m < row + rows; m++, sum += MT_PANEL)
+        if (cols == MT_PANEL) /* a constant count becomes a few vectors */
+            finish_row(j, sum, m, col, MT_PANEL);
+        else
+            finish_row(j, sum, m, col, cols);
+}
+
+/* While a panel's strip is computed: the lines of C it will write, and its share, over all panels, of the rows of A behind those of
+ * the rectangle, which are mostly the next rectangle's. Both are lines of many rows, which no prefetcher sees coming. */
+INLINE void fetch_ahead(const struct vec_job *j, int64_t panel, int64_t row, int64_t rows)
+{
     const struct mt_gemm_mul *g = j->g;
-    for (int64_t m = row; m < row + rows; m++, sum += MT_PANEL) {
-        float x[MT_PANEL];
-        memcpy(x, sum, sizeof x);
-        if (g->bias)
-            for (int64_t c = 0; c < cols; c++) x[c] += g->bias[j->r.group * g->bias_stride + col + c];
-        if (g->add && j->o->dtype == MT_F32)
-            for (int64_t c = 0; c < cols; c++) x[c] += ((const float *)g->add)[m * g->ldadd + col + c];
-        else if (g->add)
-            for (int64_t c = 0; c < cols; c++)
-                x[c] += mt_f32_of(((const mt_bf16 *)g->add)[m * g->ldadd + col + c]);
-        if (g->c_dtype == MT_F32) {
-            memcpy((float *)g->c + m * g->ldc + col, x, (size_t)(4 * cols));
-            continue;
-        }
-        mt_bf16 h[MT_PANEL];
-        for (int c = 0; c < MT_PANEL; c++) h[c] = mt_bf16_of(x[c]);
-        memcpy((mt_bf16 *)g->c + m * g->ldc + col, h, (size_t)(2 * cols));
+    int64_t size = mt_dtype_bytes(j->o->dtype), lines = (g->k * size + 63) / 64, q = panel - j->r.panel;
+    int64_t from = lines * q / j->r.panels, to = lines * (q + 1) / j->r.panels;
+    const char *a = (const char *)g->a + (row + j->r.rows) * g->lda * size;
+    const char *c = (const char *)g->c + (row * g->ldc + panel * MT_PANEL) * mt_dtype_bytes(g->c_dtype);
+    for (int64_t r = 0; r < rows; r++, a += g->lda * size, c += g->ldc * mt_dtype_bytes(g->c_dtype)) {
+        __builtin_prefetch(c, 1);
+        for (int64_t l = from; l < to; l++) __builtin_prefetch(a + 64 * l, 0, 2);
     }
 }
 
@@ -227,6 +249,7 @@ static void mul_panel(const struct vec_job *j, int64_t panel, int64_t k0, int64_
                 memcpy(acc + r * MT_PANEL, (const float *)g->c + (row0 + lo + r) * g->ldc + col,
                        (size_t)(4 * cols));
         struct strip s = {a.p + lo * a.row, a.row, a.k};
+        if (k0 == 0) fetch_ahead(j, panel, row0 + lo, rows);
         for (int c = 0; c < MT_PANEL; c += NC)
             j->o->kernel((int)rows, acc + c, ld, s, b + 4 * c, steps_of(j->o, k), k0 > 0 || g->accumulate);
         if (!direct && k0 + k == g->k) finish(j, acc, row0 + lo, rows, col, cols);
@@ -292,8 +315,17 @@ static void vec_mul(const struct vec_ops *o, const struct mt_gemm_mul *g, int pa
 enum { TN_ROWS = 256, TN_OUT = 512, TN_A_BYTES = TN_ROWS * TN_OUT * 4, TN_B_BYTES = TN_ROWS * MT_PANEL * 4 };
 _Static_assert(TN_A_BYTES + TN_B_BYTES + MR * MT_PANEL * 4 <= MT_GEMM_SCRATCH, "scratch of mul_tn");
 
+struct tn_job {
+    const struct vec_ops *o;
+    const struct mt_gemm_tn *g;
+    struct mt_gemm_rect r;
+    char *a, *b;
+    float *edge; /* [MR][32] */
+};
+
 /* m rows and `rows` columns of dY, as [k][rows]. */
-static void copy_dy(const struct vec_ops *o, void *out, const void *dy, int64_t ld, int64_t m, int64_t rows)
+static void copy_dy_any(const struct vec_ops *o, void *out, const void *dy, int64_t ld, int64_t m,
+                        int64_t rows)
 {
     const mt_bf16 *h = dy;
     uint32_t *w = out;
@@ -312,6 +344,61 @@ static void copy_dy(const struct vec_ops *o, void *out, const void *dy, int64_t 
     }
 }
 
+/* A vector of pairs. */
+typedef uint16_t halves __attribute__((vector_size(2 * VW), aligned(2), may_alias));
+INLINE vec_bits pairs_of(const mt_bf16 *h0, const mt_bf16 *h1)
+{
+#ifdef vec_pairs
+    return vec_pairs(h0, h1);
+#else
+    vec_bits lo = __builtin_convertvector(*(const halves *)h0, vec_bits),
+             hi = __builtin_convertvector(*(const halves *)h1, vec_bits);
+    return hi << 16 | lo;
+#endif
+}
+enum { AHEAD = 64 }; /* elements of a row fetched before their turn */
+/* A strip of whole pairs by vectors: words too many fall on the next k, which follows, but for the last. */
+static void copy_dy_strip(uint32_t *w, const mt_bf16 *h, int64_t ld, int64_t m, int64_t rows, bool last)
+{
+    for (; m > (last ? 2 : 0); m -= 2, h += 2 * ld, w += rows) {
+        __builtin_prefetch(h + AHEAD);
+        __builtin_prefetch(h + ld + AHEAD);
+        *(vec_bits *)w = pairs_of(h, h + ld);
+    }
+    if (!last) return;
+    vec_bits tail = pairs_of(h, h + ld);
+    memcpy(w, &tail, (size_t)(4 * rows));
+}
+
+enum { COPY_ROWS = 32 }; /* whose lines stay in L1 for all strips */
+/* All strips of m rows of dY from row `row` on. */
+static void copy_dy(const struct tn_job *j, int64_t row, int64_t m)
+{
+    const struct mt_gemm_tn *g = j->g;
+    int64_t size = mt_dtype_bytes(j->o->dtype), blocks = (j->r.rows + MR - 1) / MR;
+    int64_t per_row = row_bytes(j->o, m);
+    for (int64_t k = 0; k < m; k += COPY_ROWS)
+        for (int64_t t = 0; t < blocks; t++) {
+            int64_t lo = j->r.rows * t / blocks, rows = j->r.rows * (t + 1) / blocks - lo;
+            int64_t n = lesser(m - k, COPY_ROWS), col = j->r.row + lo;
+            char *out = j->a + lo * per_row + rows * row_bytes(j->o, k);
+            const char *dy = (const char *)g->dy + ((row + k) * g->lddy + col) * size;
+            /* The columns too many are there. */
+            if (j->o->kind == KIND_DOT && MR <= VW && n % 2 == 0 && col + VW <= g->o)
+                copy_dy_strip((uint32_t *)(void *)out, (const mt_bf16 *)(const void *)dy, g->lddy, n, rows,
+                              k + n == m);
+            else
+                copy_dy_any(j->o, out, dy, g->lddy, n, rows);
+        }
+}
+
+INLINE void copy_x_pairs(uint32_t *w, const mt_bf16 *h, int64_t ld)
+{
+    __builtin_prefetch(h + AHEAD);
+    __builtin_prefetch(h + ld + AHEAD);
+    UNROLL for (int c = 0; c < MT_PANEL; c += VW) * (vec_bits *)(w + c) = pairs_of(h + c, h + ld + c);
+}
+
 /* m rows of a panel of X: [k][32] f32 or [k/2][32] pairs. */
 static void copy_x(const struct vec_ops *o, void *out, const void *x, int64_t ld, int64_t m, int64_t cols)
 {
@@ -326,20 +413,12 @@ static void copy_x(const struct vec_ops *o, void *out, const void *x, int64_t ld
         const mt_bf16 *h0 = (const mt_bf16 *)x + k * ld;
         if (k + 1 == m)
             for (int64_t c = 0; c < cols; c++) w[c] = h0[c];
-        else if (cols == MT_PANEL) /* a constant count lets the compiler use vectors without a tail */
-            for (int c = 0; c < MT_PANEL; c++) w[c] = (uint32_t)h0[ld + c] << 16 | h0[c];
+        else if (cols == MT_PANEL)
+            copy_x_pairs(w, h0, ld);
         else
             for (int64_t c = 0; c < cols; c++) w[c] = (uint32_t)h0[ld + c] << 16 | h0[c];
     }
 }
-
-struct tn_job {
-    const struct vec_ops *o;
-    const struct mt_gemm_tn *g;
-    struct mt_gemm_rect r;
-    char *a, *b;
-    float *edge; /* [MR][32] */
-};
 
 /* m rows from m0 of the group: one panel of dW, all rows of the rectangle. */
 static void tn_panel(const struct tn_job *j, int64_t panel, int64_t m, bool load)
@@ -352,6 +431,10 @@ static void tn_panel(const struct tn_job *j, int64_t panel, int64_t m, bool load
         float *dw = g->dw + j->r.group * g->dw_stride + (j->r.row + lo) * g->lddw + col;
         float *acc = cols == MT_PANEL ? dw : j->edge;
         int64_t ld = cols == MT_PANEL ? g->lddw : MT_PANEL;
+        for (int64_t r = 0; r < rows && t + 1 < blocks;
+             r++) /* the next strip's sums: no prefetcher sees them coming */
+            UNROLL for (int c = 0; c < MT_PANEL; c += 16)
+                __builtin_prefetch(dw + (rows + r) * g->lddw + c, 1);
         for (int64_t r = 0; load && acc != dw && r < rows; r++)
             memcpy(acc + r * ld, dw + r * g->lddw, (size_t)(4 * cols));
         struct strip s = {j->a + lo * per_row, 4, 4 * rows};
@@ -365,14 +448,10 @@ static void tn_panel(const struct tn_job *j, int64_t panel, int64_t m, bool load
 static void tn_rect(const struct tn_job *j)
 {
     const struct mt_gemm_tn *g = j->g;
-    int64_t size = mt_dtype_bytes(j->o->dtype), blocks = (j->r.rows + MR - 1) / MR, m0 = 0;
+    int64_t size = mt_dtype_bytes(j->o->dtype), m0 = 0;
     do {
-        int64_t m = lesser(j->r.extent - m0, TN_ROWS), row = j->r.first + m0, per_row = row_bytes(j->o, m);
-        for (int64_t t = 0; t < blocks; t++) {
-            int64_t lo = j->r.rows * t / blocks, rows = j->r.rows * (t + 1) / blocks - lo;
-            copy_dy(j->o, j->a + lo * per_row, (const char *)g->dy + (row * g->lddy + j->r.row + lo) * size,
-                    g->lddy, m, rows);
-        }
+        int64_t m = lesser(j->r.extent - m0, TN_ROWS), row = j->r.first + m0;
+        copy_dy(j, row, m);
         for (int64_t p = j->r.panel; p < j->r.panel + j->r.panels; p++) {
             int64_t cols = lesser(g->i - p * MT_PANEL, MT_PANEL);
             copy_x(j->o, j->b, (const char *)g->x + (row * g->ldx + p * MT_PANEL) * size, g->ldx, m, cols);
@@ -386,7 +465,7 @@ static void vec_mul_tn(const struct vec_ops *o, const struct mt_gemm_tn *g, int 
                        void *scratch)
 {
     /* Widened operands take twice the room. */
-    struct mt_gemm_grid grid = mt_gemm_grid_tn(g, MR, TN_OUT / MR);
+    struct mt_gemm_grid grid = mt_gemm_grid_tn(g, MR, TN_OUT / MR / 2);
     struct tn_job job = {.o = o, .g = g, .a = scratch};
     job.b = job.a + TN_A_BYTES;
     job.edge = (float *)(void *)(job.b + TN_B_BYTES);

@@ -2,13 +2,14 @@
 #include <math.h>
 
 #include "device/cpu/kernels.h"
+#include "device/cpu/vec.h"
 
 /* The factors of one step; computed in double, as the bias corrections of late steps need. */
 struct adamw {
     float grad, keep, beta1, rest1, beta2, rest2, step, root, eps;
 };
 
-static inline void adamw_one(const struct adamw *k, float *w, float *m, float *v, float grad)
+MT_VEC_INLINE void adamw_one(const struct adamw *k, float *w, float *m, float *v, float grad)
 {
     float g = grad * k->grad;
     float mean = k->beta1 * *m + k->rest1 * g, square = k->beta2 * *v + k->rest2 * (g * g);
@@ -17,7 +18,7 @@ static inline void adamw_one(const struct adamw *k, float *w, float *m, float *v
     *w = *w * k->keep - k->step * (mean / (sqrtf(square) * k->root + k->eps));
 }
 
-void mt_cpu_adamw(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
+MT_VEC void mt_cpu_adamw(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
 {
     const struct mt_args_adamw *a = MT_ARGS(adamw, c);
     const struct mt_scalars_adamw *s = MT_SCALARS(adamw, c);
@@ -33,10 +34,11 @@ void mt_cpu_adamw(const struct mt_call *c, int part, int parts, void *scratch, c
         .root = (float)(1 / sqrt(1 - pow(s->beta2, t))),
         .eps = (float)s->eps,
     };
-    float *restrict w = a->w, *restrict m = a->m, *restrict v = a->v;
-    const float *restrict grad = a->grad;
+    float *w = a->w, *m = a->m, *v = a->v;
+    const float *grad = a->grad;
     int64_t first, last;
     (void)scratch, (void)dev;
     mt_share(mt_dim(c, 'N'), 64, part, parts, &first, &last);
+    MT_VEC_LOOP
     for (int64_t i = first; i < last; i++) adamw_one(&k, w + i, m + i, v + i, grad[i]);
 }

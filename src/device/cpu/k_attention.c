@@ -30,29 +30,28 @@ static void fwd_layout(struct fwd *f)
     f->fade = mt_att_take(t, rows * 4);
 }
 
-/* By halves: a chain of 64 comparisons would take longer than the exponentials. NaNs are passed over. */
+/* NaNs are passed over. */
 MT_VEC_INLINE float greatest(const float s[ATT_KEYS])
 {
-    float lane[ATT_KEYS / 2];
-    for (int j = 0; j < ATT_KEYS / 2; j++) {
-        float a = s[j] > -FLT_MAX ? s[j] : -FLT_MAX, b = s[j + ATT_KEYS / 2];
-        lane[j] = b > a ? b : a;
-    }
-    for (int h = ATT_KEYS / 4; h; h /= 2)
-        for (int j = 0; j < h; j++) lane[j] = lane[j + h] > lane[j] ? lane[j + h] : lane[j];
-    return lane[0];
+    float lane[MT_LANES];
+    for (int j = 0; j < MT_LANES; j++) lane[j] = s[j] > -FLT_MAX ? s[j] : -FLT_MAX;
+    for (int i = MT_LANES; i < ATT_KEYS; i += MT_LANES)
+        for (int j = 0; j < MT_LANES; j++) lane[j] = s[i + j] > lane[j] ? s[i + j] : lane[j];
+    return mt_vec_top(lane);
 }
 
 /* One row of scores to probabilities p relative to the row's maximum; returns the factor for what was summed
- * before. */
+ * before. whole: every key of the block is seen, and mask is not looked at. */
 MT_VEC_INLINE float softmax_row(float p[ATT_KEYS], const float *s, float scale, const uint32_t mask[ATT_KEYS],
-                                float *top, float *sum)
+                                bool whole, float *top, float *sum)
 {
     const uint32_t low = mt_bits_of_f32(-FLT_MAX);
     for (int j = 0; j < ATT_KEYS; j++)
-        p[j] = mt_f32_of_bits((mt_bits_of_f32(s[j] * scale) & mask[j]) | (low & ~mask[j]));
+        p[j] = whole ? s[j] * scale
+                     : mt_f32_of_bits((mt_bits_of_f32(s[j] * scale) & mask[j]) | (low & ~mask[j]));
     float here = greatest(p), before = *top, most = here > before ? here : before;
-    for (int j = 0; j < ATT_KEYS; j++) p[j] = mt_att_masked(mt_vec_exp(p[j] - most), mask[j]);
+    for (int j = 0; j < ATT_KEYS; j++)
+        p[j] = whole ? mt_vec_exp(p[j] - most) : mt_att_masked(mt_vec_exp(p[j] - most), mask[j]);
     float fade = here > before ? mt_vec_exp(before - here) : 1;
     *sum = *sum * fade + mt_vec_sum(p, ATT_KEYS);
     *top = most;
@@ -64,10 +63,13 @@ MT_VEC static void softmax(struct fwd *f, const struct mt_att_range *r, int64_t 
     const struct mt_att *t = &f->t;
     for (int64_t i = r->lo; i < r->hi; i++) {
         uint32_t mask[ATT_KEYS];
-        mt_att_mask(t, i, r->ks, mask);
+        bool whole = mt_att_whole(t, i, r->ks);
+        if (!whole) mt_att_mask(t, i, r->ks, mask);
         for (int64_t h = 0; h < t->per; h++, row++) {
-            float p[ATT_KEYS];
-            f->fade[row] = softmax_row(p, f->s + row * ATT_KEYS, t->scale, mask, f->top + row, f->sum + row);
+            float p[ATT_KEYS], *top = f->top + row, *sum = f->sum + row;
+            const float *s = f->s + row * ATT_KEYS;
+            f->fade[row] = whole ? softmax_row(p, s, t->scale, NULL, true, top, sum)
+                                 : softmax_row(p, s, t->scale, mask, false, top, sum);
             mt_att_put_row(t, f->p, row, p);
         }
     }

@@ -57,23 +57,33 @@ MT_VEC static void load_tile(struct bwd *f, int64_t g, int64_t t0, int64_t t1)
         }
 }
 
+/* p and ds of one row. whole: every key of the block is seen, and mask is not looked at. */
+MT_VEC_INLINE void gradient_row(float p[ATT_KEYS], float ds[ATT_KEYS], const float *s, const float *dp,
+                                float base, float delta, float scale, const uint32_t *mask, bool whole)
+{
+    for (int j = 0; j < ATT_KEYS; j++) {
+        float e = mt_vec_exp(s[j] * scale - base), d = e * (dp[j] - delta) * scale;
+        p[j] = whole ? e : mt_att_masked(e, mask[j]);
+        ds[j] = whole ? d : mt_att_masked(d, mask[j]);
+    }
+}
+
 /* p and ds of the rows from `row` on, from s and dp */
 MT_VEC static void gradients(struct bwd *f, int64_t g, const struct mt_att_range *r, int64_t row)
 {
     const struct mt_att *t = &f->t;
-    const float scale = t->scale;
     for (int64_t i = r->lo; i < r->hi; i++) {
         uint32_t mask[ATT_KEYS];
-        mt_att_mask(t, i, r->ks, mask);
+        bool whole = mt_att_whole(t, i, r->ks);
+        if (!whole) mt_att_mask(t, i, r->ks, mask);
         for (int64_t h = 0; h < t->per; h++, row++) {
             const float *s = f->s + row * ATT_KEYS, *dp = f->dp + row * ATT_KEYS;
             float p[ATT_KEYS], ds[ATT_KEYS];
             float base = f->lse[(g * t->per + h) * t->tokens + i], delta = f->delta[row];
-            for (int j = 0; j < ATT_KEYS; j++) {
-                float e = mt_vec_exp(s[j] * scale - base);
-                p[j] = mt_att_masked(e, mask[j]);
-                ds[j] = mt_att_masked(e * (dp[j] - delta) * scale, mask[j]);
-            }
+            if (whole)
+                gradient_row(p, ds, s, dp, base, delta, t->scale, NULL, true);
+            else
+                gradient_row(p, ds, s, dp, base, delta, t->scale, mask, false);
             mt_att_put_row(t, f->p, row, p);
             mt_att_put_row(t, f->ds, row, ds);
         }

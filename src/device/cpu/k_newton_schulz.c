@@ -19,52 +19,96 @@ struct ns {
     int64_t r, c, ld;
 };
 
-static inline float get(const void *x, mt_dtype t, int64_t i)
+/* Lanes of f64 over all rows. Clamped so that a zero matrix stays zero; NaN goes through. */
+MT_VEC static float norm_of(const struct ns *n)
 {
-    return t == MT_F32 ? ((const float *)x)[i] : mt_f32_of(((const mt_bf16 *)x)[i]);
-}
-static inline void put(void *x, mt_dtype t, int64_t i, float value)
-{
-    if (t == MT_F32)
-        ((float *)x)[i] = value;
-    else
-        ((mt_bf16 *)x)[i] = mt_bf16_of(value);
-}
-
-/* Clamped so that a zero matrix stays zero; NaN goes through. */
-static float norm_of(const struct ns *n)
-{
-    double sum = 0;
+    double lane[MT_LANES] = {0}, sum = 0;
     for (int64_t i = 0; i < n->r; i++)
-        for (int64_t j = 0; j < n->c; j++) {
-            double v = (double)get(n->x, n->t, i * n->ld + j);
-            sum += v * v;
+        for (int64_t j = 0; j < n->c; j += MT_CHUNK) {
+            float buf[MT_CHUNK];
+            int64_t m = mt_min64(MT_CHUNK, n->c - j), k = 0;
+            const float *x = mt_vec_in(n->x, n->t, i * n->ld + j, m, buf);
+            for (; k + MT_LANES <= m; k += MT_LANES)
+                for (int l = 0; l < MT_LANES; l++) lane[l] += (double)x[k + l] * (double)x[k + l];
+            for (int l = 0; k + l < m; l++) lane[l] += (double)x[k + l] * (double)x[k + l];
         }
+    for (int l = 0; l < MT_LANES; l++) sum += lane[l];
     float norm = (float)sqrt(sum);
     if (n->t == MT_BF16) norm = mt_f32_of(mt_bf16_of(norm));
     return norm < 1e-7f ? 1e-7f : norm;
 }
 
+/* Matrices are turned by blocks whose lines, read and written, stay in the first-level cache. */
+enum { BLOCK = 32 };
+
+/* out[j][i] = in[i][j] of a block of at most BLOCK x BLOCK elements */
+MT_VEC_INLINE void turn_block(void *out, int64_t ldo, const void *in, int64_t ldi, mt_dtype t, int64_t rows,
+                              int64_t cols)
+{
+    for (int64_t j = 0; j < cols; j++)
+        for (int64_t i = 0; i < rows; i++)
+            if (t == MT_F32)
+                ((float *)out)[j * ldo + i] = ((const float *)in)[i * ldi + j];
+            else
+                ((mt_bf16 *)out)[j * ldo + i] = ((const mt_bf16 *)in)[i * ldi + j];
+}
+MT_VEC static void turn(char *out, int64_t ldo, const char *in, int64_t ldi, mt_dtype t, int64_t rows,
+                        int64_t cols)
+{
+    int64_t size = mt_dtype_bytes(t);
+    for (int64_t i = 0; i < rows; i += BLOCK)
+        for (int64_t j = 0; j < cols; j += BLOCK)
+            turn_block(out + (j * ldo + i) * size, ldo, in + (i * ldi + j) * size, ldi, t,
+                       mt_min64(BLOCK, rows - i), mt_min64(BLOCK, cols - j));
+}
+
 /* Between the matrix of the call and x[0] of the workspace, the first time divided by the norm. */
+MT_VEC static void divide(void *x, mt_dtype t, int64_t n, float norm)
+{
+    for (int64_t j = 0; j < n; j += MT_CHUNK) {
+        float in[MT_CHUNK], out[MT_CHUNK];
+        int64_t m = mt_min64(MT_CHUNK, n - j);
+        const float *from = mt_vec_in(x, t, j, m, in);
+        float *to = mt_vec_out(x, t, j, out);
+        MT_VEC_LOOP
+        for (int64_t i = 0; i < m; i++) to[i] = from[i] / norm;
+        mt_vec_put(x, t, j, out, m);
+    }
+}
 static void enter(const struct ns *n)
 {
     float norm = norm_of(n);
     char *to = n->ws + n->at.x[0];
-    bool tall = n->r > n->c;
-    for (int64_t i = 0; i < n->r; i++)
-        for (int64_t j = 0; j < n->c; j++) {
-            int64_t k = tall ? j * n->at.ld_l + i : i * n->at.ld_l + j;
-            put(to, n->t, k, get(n->x, n->t, i * n->ld + j) / norm);
-        }
+    int64_t ld = n->at.ld_l;
+    if (n->r > n->c)
+        turn(to, ld, n->x, n->ld, n->t, n->r, n->c);
+    else
+        for (int64_t i = 0; i < n->r; i++)
+            memcpy(to + i * ld * n->size, n->x + i * n->ld * n->size, (size_t)(n->c * n->size));
+    for (int64_t i = 0; i < n->at.s; i++) divide(to + i * ld * n->size, n->t, n->at.l, norm);
 }
 static void leave(const struct ns *n, const char *from)
 {
-    bool tall = n->r > n->c;
-    for (int64_t i = 0; i < n->r; i++)
-        for (int64_t j = 0; j < n->c; j++) {
-            int64_t k = tall ? j * n->at.ld_l + i : i * n->at.ld_l + j;
-            memcpy(n->x + (i * n->ld + j) * n->size, from + k * n->size, (size_t)n->size);
-        }
+    int64_t ld = n->at.ld_l;
+    if (n->r > n->c)
+        turn(n->x, n->ld, from, ld, n->t, n->c, n->r);
+    else
+        for (int64_t i = 0; i < n->r; i++)
+            memcpy(n->x + i * n->ld * n->size, from + i * ld * n->size, (size_t)(n->c * n->size));
+}
+
+/* The upper triangle of x [s, s] becomes the lower one, turned. */
+MT_VEC static void mirror(char *x, int64_t ld, mt_dtype t, int64_t s)
+{
+    int64_t size = mt_dtype_bytes(t);
+    for (int64_t i = 0; i < s; i += BLOCK) {
+        int64_t rows = mt_min64(BLOCK, s - i);
+        for (int64_t j = 0; j < i; j += BLOCK)
+            turn_block(x + (j * ld + i) * size, ld, x + (i * ld + j) * size, ld, t, rows, BLOCK);
+        for (int64_t a = i; a < i + rows; a++)
+            for (int64_t b = i; b < a; b++)
+                memcpy(x + (b * ld + a) * size, x + (a * ld + b) * size, (size_t)size);
+    }
 }
 
 /* sum = rows [lo, hi) of A times the first `cols` outputs of packed b, k inputs */
@@ -117,8 +161,7 @@ static void symmetric(const struct ns *n, char *out, const char *a, int64_t lda,
             combine(out + i * ld * n->size, sum, alpha, old ? old + i * ld * n->size : NULL, beta, n->t,
                     i + 1);
     }
-    for (int64_t i = 0; i < s; i++)
-        for (int64_t j = 0; j < i; j++) put(out, n->t, j * ld + i, get(out, n->t, i * ld + j));
+    mirror(out, ld, n->t, s);
 }
 
 static void step(const struct ns *n, const char *x, char *next, struct mt_ns_triple k)

@@ -55,12 +55,30 @@ MT_VEC_INLINE void mt_vec_put(void *x, int dtype, int64_t at, const float *buf, 
     for (int64_t i = 0; i < n; i++) h[i] = mt_bf16_of(buf[i]);
 }
 
-/* 16 partial sums to one, by halves. */
-MT_VEC_INLINE float mt_vec_fold(float *lane)
+/* 16 partial sums to one, by halves: in small vectors, which every instruction set has. Loops over halves would wait for their own
+ * stores. */
+typedef float mt_four __attribute__((vector_size(16), aligned(4), may_alias));
+typedef int32_t mt_four_bits __attribute__((vector_size(16), aligned(4), may_alias));
+MT_VEC_INLINE float mt_vec_fold(const float *lane)
 {
-    for (int h = MT_LANES / 2; h; h /= 2)
-        for (int j = 0; j < h; j++) lane[j] += lane[j + h];
-    return lane[0];
+    const mt_four *v = (const mt_four *)lane;
+    mt_four s = (v[0] + v[2]) + (v[1] + v[3]);
+    s += __builtin_shuffle(s, (mt_four_bits){2, 3, 0, 1});
+    return s[0] + s[1];
+}
+/* The greater of each two; of a NaN and a number, the first one given unless the second is greater. */
+MT_VEC_INLINE mt_four mt_four_max(mt_four a, mt_four b)
+{
+    mt_four_bits above = (mt_four_bits)(b > a);
+    return (mt_four)(((mt_four_bits)b & above) | ((mt_four_bits)a & ~above));
+}
+/* The greatest of 16 numbers. */
+MT_VEC_INLINE float mt_vec_top(const float *lane)
+{
+    const mt_four *v = (const mt_four *)lane;
+    mt_four s = mt_four_max(mt_four_max(v[0], v[2]), mt_four_max(v[1], v[3]));
+    s = mt_four_max(s, __builtin_shuffle(s, (mt_four_bits){2, 3, 0, 1}));
+    return s[1] > s[0] ? s[1] : s[0];
 }
 /* Element i goes to lane i mod 16, in ascending order. Over at most MT_CHUNK elements no lane adds more than 32. */
 MT_VEC_INLINE float mt_vec_dot(const float *x, const float *y, int64_t n)
@@ -90,8 +108,8 @@ MT_VEC_INLINE float mt_vec_max(const float *x, int64_t n)
     for (; i + MT_LANES <= n; i += MT_LANES)
         for (int j = 0; j < MT_LANES; j++) lane[j] = x[i + j] > lane[j] ? x[i + j] : lane[j];
     for (; i < n; i++) top = x[i] > top ? x[i] : top;
-    for (int j = 0; j < MT_LANES; j++) top = lane[j] > top ? lane[j] : top;
-    return top;
+    float most = mt_vec_top(lane);
+    return most > top ? most : top;
 }
 
 MT_VEC_INLINE float mt_f32_of_bits(uint32_t u)
