@@ -50,7 +50,7 @@ static const char *const changed =
     "recompute: {policy: none, keep: 'qkv, attention', keep_on: host, keep_memory: 1GiB}\n"
     "ckpt: {interval: 7, interval_time: 30m, keep_last: 9, keep_every: 70, writers: 3, buffer: 2MiB, "
     "rate_limit: 5MiB, "
-    "timeout: 70s, resume: never, at_end: false}\n"
+    "timeout: 70s, local_dir: l, local_interval: 6, local_keep: 3, local_slice: 8KiB, resume: never, at_end: false}\n"
     "init: {from: x}\n"
     "run: {dir: '~', tensorboard: true, prometheus: p, print_owners: true, memory: true, traffic: true, "
     "expert_interval: 7, trace_collectives: "
