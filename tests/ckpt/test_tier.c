@@ -117,6 +117,12 @@ static void fill(unsigned char *p, int rank, int kind)
     for (int i = 0; i < (kind ? SUM_BYTES : TENSOR_BYTES + rank); i++)
         p[i] = (unsigned char)(i * 7 + i / 256 + rank * 31 + kind);
 }
+/* In threads, which do not share the counts of checks. */
+static void must(mt_status st)
+{
+    if (st != MT_OK) abort();
+}
+
 static void exchange_one(void *arg, const struct mt_job *job)
 {
     struct exchange *x = arg;
@@ -128,9 +134,9 @@ static void exchange_one(void *arg, const struct mt_job *job)
     char folder[MT_CKPT_PATH], path[MT_CKPT_PATH + 80];
     uint64_t sum;
     *p = (struct process){0};
-    CHECK_INT(open_tier(&x->nodes, p, job), MT_OK);
+    must(open_tier(&x->nodes, p, job));
     mt_ckpt_folder(p->t.root, 3, folder);
-    CHECK_INT(mt_make_folders(folder, &p->e), MT_OK);
+    must(mt_make_folders(folder, &p->e));
     for (int rank = 0; rank < job->n; rank++)
         for (int kind = 0; kind < 2; kind++) {
             file[rank].bytes[kind] = kind ? SUM_BYTES : TENSOR_BYTES + rank;
@@ -139,11 +145,11 @@ static void exchange_one(void *arg, const struct mt_job *job)
             if (rank != job->me) continue;
             if (x->flipped == rank && !kind) bytes[12345] ^= 1;
             mt_tier_path(folder, rank, kind, path);
-            CHECK_INT(mt_write_file(path, bytes, file[rank].bytes[kind], &sum, &p->e), MT_OK);
+            must(mt_write_file(path, bytes, file[rank].bytes[kind], &sum, &p->e));
         }
-    CHECK_INT(mt_buddy_open(&b, &p->t, buffer, SLICE, file, &p->e), MT_OK);
+    must(mt_buddy_open(&b, &p->t, buffer, SLICE, file, &p->e));
     mt_buddy_begin(&b, folder);
-    for (x->nodes.p[job->me].st = MT_OK; mt_job_any(job, mt_buddy_left(&b));) {
+    while (mt_job_any(job, mt_buddy_left(&b))) {
         mt_err e = p->e;
         p->st = mt_buddy_slice(&b, &e);
         if (p->e.code == MT_OK) p->e = e;
