@@ -73,6 +73,7 @@ struct mt_ckpt_loaded {
     int64_t needed, read,
         passed; /* bytes of tensors, of the job: needed by some rank, read from files, sent to others */
     double seconds;
+    bool local;   /* from the nodes' own disks (tier.h) */
     bool damaged; /* after CKPT: the checkpoint is not sound. Else it is of another model */
 };
 MT_MUST_USE mt_status mt_ckpt_load(const char *path, const struct mt_ckpt_items *items,
@@ -85,6 +86,14 @@ MT_MUST_USE mt_status mt_ckpt_load(const char *path, const struct mt_ckpt_items 
 MT_MUST_USE mt_status mt_ckpt_resume(const char *run_dir, const mt_config *now,
                                      const struct mt_ckpt_items *items, const struct mt_job *job,
                                      char path[MT_CKPT_PATH], struct mt_ckpt_loaded *out, mt_err *e);
+
+/* The same with what is on the nodes' own disks, if that is newer: of a step there, every rank's files must be on some node of the
+ * job. tier: NULL: there is none. */
+struct mt_tier;
+MT_MUST_USE mt_status mt_ckpt_resume_tiers(const char *run_dir, const struct mt_tier *tier,
+                                           const mt_config *now, const struct mt_ckpt_items *items,
+                                           const struct mt_job *job, char path[MT_CKPT_PATH],
+                                           struct mt_ckpt_loaded *out, mt_err *e);
 
 /* The configuration it was written under, its file checked against the manifest. */
 MT_MUST_USE mt_status mt_ckpt_config(const char *path, mt_config *cfg, mt_err *e);

@@ -16,6 +16,7 @@ struct dealing {
     const struct mt_job *job;
     const struct mt_deal_need *need;
     struct mt_deal_budget budget;
+    struct mt_deal_holders holders;
     int64_t *overlap; /* the needs that have rows of the piece at hand */
     int64_t n_overlap;
     int64_t *rows; /* [processes] of it; zero between pieces */
@@ -55,18 +56,26 @@ static void add_span(struct dealing *g, struct mt_deal_span x)
     if (g->ok) d->span[d->n_spans++] = x;
 }
 
-/* The process that needs most rows of the piece, then the one with least to read, then the first. */
-static int reader_of(struct dealing *g)
+/* Whether a process reads the piece at hand rather than another: it needs more of its rows, else has less to read so far, else
+ * comes first. */
+static bool rather(const struct dealing *g, int p, int other)
 {
-    int best = g->need[g->overlap[0]].process;
-    for (int64_t i = 0; i < g->n_overlap; i++) {
-        int p = g->need[g->overlap[i]].process;
-        bool more = g->rows[p] > g->rows[best], same = g->rows[p] == g->rows[best];
-        if (more || (same && g->load[p].bytes < g->load[best].bytes) ||
-            (same && g->load[p].bytes == g->load[best].bytes && p < best))
-            best = p;
-    }
+    if (g->rows[p] != g->rows[other]) return g->rows[p] > g->rows[other];
+    if (g->load[p].bytes != g->load[other].bytes) return g->load[p].bytes < g->load[other].bytes;
+    return p < other;
+}
+
+/* Of those that can read the piece's file: of all, where all can, one that needs it. */
+static int reader_of(struct dealing *g, int64_t file)
+{
+    const int64_t *has = g->holders.has ? g->holders.has + file * g->job->n : NULL;
+    int best = has ? -1 : g->need[g->overlap[0]].process;
+    for (int64_t i = 0; i < g->n_overlap && !has; i++)
+        if (rather(g, g->need[g->overlap[i]].process, best)) best = g->need[g->overlap[i]].process;
+    for (int p = 0; has && p < g->job->n; p++)
+        if (has[p] && (best < 0 || rather(g, p, best))) best = p;
     for (int64_t i = 0; i < g->n_overlap; i++) g->rows[g->need[g->overlap[i]].process] = 0;
+    MT_ASSERT(best >= 0);
     return best;
 }
 
@@ -123,7 +132,7 @@ static void deal_piece(struct dealing *g, int64_t index)
 {
     const struct mt_deal_piece *p = &g->d->piece[index];
     int64_t row_bytes = mt_ckpt_row_bytes(&g->items->item[p->item]);
-    int reader = reader_of(g);
+    int reader = reader_of(g, p->file);
     struct load *l = &g->load[reader];
     bool passed = false;
     for (int64_t i = 0; i < g->n_overlap; i++) passed |= g->need[g->overlap[i]].process != reader;
@@ -207,7 +216,8 @@ static void sort_moves(struct mt_deal *d, struct mt_deal_moves *m)
 
 mt_status mt_deal_make(struct mt_deal *d, const struct mt_ckpt_items *items, const struct mt_job *job,
                        struct mt_deal_piece *piece, int64_t n_pieces, struct mt_deal_need *need,
-                       int64_t n_needs, struct mt_deal_budget budget, mt_err *e)
+                       int64_t n_needs, struct mt_deal_budget budget, struct mt_deal_holders holders,
+                       mt_err *e)
 {
     *d = (struct mt_deal){.piece = piece, .n_pieces = n_pieces};
     struct dealing g = {.d = d,
@@ -215,6 +225,7 @@ mt_status mt_deal_make(struct mt_deal *d, const struct mt_ckpt_items *items, con
                         .job = job,
                         .need = need,
                         .budget = budget,
+                        .holders = holders,
                         .overlap = malloc((size_t)(n_needs + 1) * sizeof *g.overlap),
                         .rows = calloc((size_t)job->n, sizeof *g.rows),
                         .load = calloc((size_t)job->n, sizeof *g.load)};

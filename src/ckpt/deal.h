@@ -67,11 +67,16 @@ struct mt_deal {
     int64_t read, passed; /* bytes of this process */
 };
 
-/* Takes the pieces, which cover each item that is needed, over; needs: of all processes, sorted here. IO: no memory. A failure
+/* Which processes can read which files, where not all can read all. */
+struct mt_deal_holders {
+    const int64_t *has; /* [file][processes], 0: not; NULL: all can */
+};
+/* Takes the pieces, which cover each item that is needed, over; needs: of all processes, sorted here. Every file that has
+ * a piece has a holder. IO: no memory. A failure
  * leaves what mt_deal_close releases. */
 MT_MUST_USE mt_status mt_deal_make(struct mt_deal *d, const struct mt_ckpt_items *items,
                                    const struct mt_job *job, struct mt_deal_piece *piece, int64_t n_pieces,
                                    struct mt_deal_need *need, int64_t n_needs, struct mt_deal_budget budget,
-                                   mt_err *e);
+                                   struct mt_deal_holders holders, mt_err *e);
 void mt_deal_close(struct mt_deal *d);
 #endif

@@ -53,13 +53,11 @@ mt_status mt_saving_config(const mt_config *cfg, char **text, int64_t *bytes, mt
 }
 
 /* ---- the files ---- */
-/* Size and checksum of a rank's tensors, as its writer left them beside them. */
-static mt_status add_tensors(struct mt_manifest *m, const char *folder, int rank, int64_t bytes, mt_err *e)
+mt_status mt_saving_told(const char *folder, int rank, int64_t bytes, uint64_t *xxh3, mt_err *e)
 {
-    char name[64], path[FILE_PATH], head[80] = "", digits[17] = "";
+    char path[FILE_PATH], head[80] = "", digits[17] = "";
     int64_t told = -1;
-    snprintf(name, sizeof name, "rank-%05d.json", rank);
-    snprintf(path, sizeof path, "%s/%s", folder, name);
+    snprintf(path, sizeof path, "%s/rank-%05d.json", folder, rank);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : read(fd, head, sizeof head - 1);
     int error = errno;
@@ -69,8 +67,17 @@ static mt_status add_tensors(struct mt_manifest *m, const char *folder, int rank
               2;
     MT_REQUIRE(ok && told == bytes, e, MT_IO, "'%s' tells of %" PRId64 " bytes; rank %d writes %" PRId64,
                path, told, rank, bytes);
+    *xxh3 = strtoull(digits, NULL, 16);
+    return MT_OK;
+}
+
+static mt_status add_tensors(struct mt_manifest *m, const char *folder, int rank, int64_t bytes, mt_err *e)
+{
+    char name[64];
+    uint64_t sum;
+    MT_TRY(mt_saving_told(folder, rank, bytes, &sum, e));
     snprintf(name, sizeof name, "rank-%05d.safetensors", rank);
-    return mt_manifest_add(m, name, bytes, strtoull(digits, NULL, 16), e);
+    return mt_manifest_add(m, name, bytes, sum, e);
 }
 
 static mt_status add_whole(struct mt_manifest *m, const char *folder, const char *name, mt_err *e)

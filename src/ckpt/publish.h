@@ -21,6 +21,8 @@ struct mt_publishing {
  * A checkpoint of the same step is replaced. Then what the new one makes void is set aside or removed, which if it fails is told
  * and no more. */
 MT_MUST_USE mt_status mt_publish(const struct mt_publishing *p, const struct mt_turn *turn, mt_err *e);
+/* The checksum of a rank's tensors, as its writer left it beside them. IO: it tells of another size. */
+MT_MUST_USE mt_status mt_saving_told(const char *folder, int rank, int64_t bytes, uint64_t *xxh3, mt_err *e);
 /* The text of config.yaml: malloc'ed, the caller's. */
 MT_MUST_USE mt_status mt_saving_config(const mt_config *cfg, char **text, int64_t *bytes, mt_err *e);
 /* IO: the file system has no room for so many bytes, or says that it is read-only. */

@@ -12,7 +12,9 @@
 struct loading {
     const struct mt_ckpt_items *items;
     const struct mt_job *job;
-    bool weights_only;
+    bool weights_only, local;
+    int first;    /* the process that reads the manifest */
+    int64_t *has; /* where files are on nodes: struct mt_deal_holders */
     struct mt_source s;
     struct mt_stored_list list;  /* of the files that this process looks into */
     struct mt_deal_piece *piece; /* of all, by item and row */
@@ -35,7 +37,7 @@ static bool is_moment(const char *name)
 }
 
 /* ---- what the checkpoint holds ---- */
-/* The first process reads the manifest, and checks the files that hold no tensors. */
+/* The first process, of those that have it, reads the manifest, and checks the files that hold no tensors. */
 static mt_status open_first(struct loading *l, const char *path, char **text, int64_t *bytes, mt_err *e)
 {
     MT_TRY(mt_source_manifest(path, text, bytes, e));
@@ -54,30 +56,70 @@ static mt_status open_first(struct loading *l, const char *path, char **text, in
 
 static mt_status open_others(struct loading *l, const char *path, char *text, int64_t bytes, mt_err *e)
 {
-    if (l->job->me == 0) return MT_OK;
+    if (l->job->me == l->first) return MT_OK;
     MT_REQUIRE(text, e, MT_IO, "no memory for a manifest of %" PRId64 " bytes", bytes);
     return mt_source_open_as(&l->s, path, text, bytes, e);
 }
 
-static mt_status open_all(struct loading *l, const char *path, mt_err *e)
+/* The first process whose node has a manifest there, if any has. */
+static void find_first(struct loading *l, const char *path)
+{
+    int64_t x = l->local && mt_ckpt_was_complete(path) ? l->job->n - l->job->me : 0;
+    if (l->local) mt_job_most(l->job, &x, 1);
+    l->first = x ? l->job->n - (int)x : 0;
+}
+
+static mt_status open_text(struct loading *l, const char *path, mt_err *e)
 {
     const struct mt_job *job = l->job;
     char *text = NULL;
     int64_t bytes = 0;
-    mt_status st = mt_job_agree(job, job->me ? MT_OK : open_first(l, path, &text, &bytes, e), e);
+    bool mine = job->me == l->first;
+    mt_status st = mt_job_agree(job, mine ? open_first(l, path, &text, &bytes, e) : MT_OK, e);
     if (st == MT_OK) {
-        mt_job_broadcast(job, &bytes, sizeof bytes, 0);
-        if (job->me) text = malloc((size_t)bytes + 1);
-        st = mt_job_agree(job, job->me && !text ? open_others(l, path, NULL, bytes, e) : MT_OK, e);
+        mt_job_broadcast(job, &bytes, sizeof bytes, l->first);
+        if (!mine) text = malloc((size_t)bytes + 1);
+        st = mt_job_agree(job, !text ? open_others(l, path, NULL, bytes, e) : MT_OK, e);
     }
     if (st == MT_OK) {
-        mt_job_broadcast(job, text, bytes, 0);
+        mt_job_broadcast(job, text, bytes, l->first);
         st = mt_job_agree(job, open_others(l, path, text, bytes, e), e);
     }
     free(text);
-    MT_TRY(st);
+    return st;
+}
+
+/* Each file is looked into by one process, the first that has it. */
+static mt_status list_held(struct loading *l, mt_err *e)
+{
+    for (int f = 0; f < l->s.n; f++) {
+        int p = 0;
+        while (p < l->job->n && !l->has[f * (int64_t)l->job->n + p]) p++;
+        MT_REQUIRE(p < l->job->n, e, MT_CKPT, "no node of this job has rank-%05d.safetensors of '%s'",
+                   l->s.rank[f], l->s.path);
+        if (p == l->job->me) MT_TRY(mt_source_list(&l->s, f, &l->list, e));
+    }
+    return MT_OK;
+}
+
+static mt_status open_held(struct loading *l, mt_err *e)
+{
+    int64_t n = l->job->n, all = l->s.n * n;
+    l->has = calloc((size_t)all, sizeof *l->has);
+    mt_status st = l->has ? MT_OK : mt_err_set(e, MT_IO, "no memory for a table of %d files", l->s.n);
+    MT_TRY(mt_job_agree(l->job, st, e));
+    for (int f = 0; f < l->s.n; f++) l->has[f * n + l->job->me] = mt_source_has(&l->s, f);
+    for (int64_t at = 0; at < all; at += n) mt_job_sum(l->job, l->has + at, n);
+    return mt_job_agree(l->job, list_held(l, e), e);
+}
+
+static mt_status open_all(struct loading *l, const char *path, mt_err *e)
+{
+    find_first(l, path);
+    MT_TRY(open_text(l, path, e));
+    if (l->local) return open_held(l, e);
     /* Each file is looked into by one process. */
-    return mt_job_agree(job, mt_source_list_some(&l->s, job->me, job->n, &l->list, e), e);
+    return mt_job_agree(l->job, mt_source_list_some(&l->s, l->job->me, l->job->n, &l->list, e), e);
 }
 
 /* ---- against the items ---- */
@@ -252,7 +294,8 @@ static mt_status deal_out(struct loading *l, struct mt_deal_budget budget, mt_er
     l->need = need;
     free(counts);
     MT_TRY(st);
-    st = mt_deal_make(&l->deal, l->items, l->job, l->piece, l->n_pieces, l->need, l->n_needs, budget, e);
+    st = mt_deal_make(&l->deal, l->items, l->job, l->piece, l->n_pieces, l->need, l->n_needs, budget,
+                      (struct mt_deal_holders){l->has}, e);
     l->piece = NULL;
     return mt_job_agree(l->job, st, e);
 }
@@ -271,6 +314,7 @@ static void close_loading(struct loading *l)
     free(l->list.x);
     free(l->piece);
     free(l->need);
+    free(l->has);
     mt_deal_close(&l->deal);
 }
 
@@ -284,7 +328,7 @@ static mt_status check_step(const struct loading *l, const struct mt_ckpt_demand
 static mt_status check_config(const struct loading *l, const struct mt_ckpt_demand *want, mt_err *e)
 {
     mt_config old;
-    if (!want->now || l->job->me != 0) return MT_OK;
+    if (!want->now || l->job->me != l->first) return MT_OK;
     MT_TRY(mt_ckpt_config(l->s.path, &old, e));
     return mt_config_resume_check(&old, want->now, e);
 }
@@ -308,7 +352,7 @@ mt_status mt_ckpt_load_as(const char *path, const struct mt_ckpt_demand *want,
                           const struct mt_ckpt_items *items, const struct mt_job *job,
                           struct mt_ckpt_loaded *out, mt_err *e)
 {
-    struct loading l = {.items = items, .job = job, .weights_only = want->weights_only};
+    struct loading l = {.items = items, .job = job, .weights_only = want->weights_only, .local = want->local};
     double begun = now();
     *out = (struct mt_ckpt_loaded){0};
     mt_status st = load(&l, path, want, &out->damaged, e);
@@ -318,6 +362,7 @@ mt_status mt_ckpt_load_as(const char *path, const struct mt_ckpt_demand *want,
         mt_job_sum(job, bytes, 2);
         out->meta = l.s.manifest.meta;
         out->needed = needed_bytes(&l);
+        out->local = want->local;
         out->read = bytes[0];
         out->passed = bytes[1];
         out->seconds = now() - begun;

@@ -9,6 +9,8 @@ struct mt_ckpt_demand {
     const mt_config *now; /* which must be able to go on from its configuration; NULL: any */
     bool weights_only;
     struct mt_deal_budget budget;
+    bool
+        local; /* each process has a folder `path` of its own, with some of the files: what they list is the same */
 };
 MT_MUST_USE mt_status mt_ckpt_load_as(const char *path, const struct mt_ckpt_demand *want,
                                       const struct mt_ckpt_items *items, const struct mt_job *job,

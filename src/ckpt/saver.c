@@ -9,13 +9,16 @@
 #include "ckpt/file.h"
 #include "ckpt/publish.h"
 
-enum phase { IDLE, WRITING, CLEANING };
+/* COPYING to PRUNING: of a save to the nodes' own disks. */
+enum phase { IDLE, WRITING, COPYING, NAMING, PRUNING, CLEANING };
 struct mt_saver {
     struct mt_job job;
     double timeout_s;
     struct mt_parts parts;
     struct mt_writers *writers;
     struct mt_publishing what;
+    struct mt_tier_saver tier;
+    bool local; /* the present save is to the nodes' own disks */
     char run_dir[MT_CKPT_PATH], *config;
     struct mt_ckpt_keep keep;
     int64_t *file_bytes; /* [world] */
@@ -40,6 +43,7 @@ static double now(void)
 static mt_status room(void *arg, mt_err *e)
 {
     const struct mt_saver *s = arg;
+    if (s->local) return MT_OK; /* asked for when the tier was opened */
     return mt_saving_room(s->run_dir, s->bytes, e);
 }
 
@@ -48,6 +52,7 @@ static mt_status publish(void *arg, const struct mt_turn *turn, mt_err *e)
 {
     struct mt_saver *s = arg;
     mt_err later = {0};
+    if (s->local) return MT_OK;
     MT_TRY(mt_publish(&s->what, turn, e));
     s->complete = now();
     if (mt_ckpt_prune(s->run_dir, &s->keep, &later) != MT_OK) fprintf(stderr, "moetitan: %s\n", later.msg);
@@ -78,6 +83,7 @@ static mt_status open_here(struct mt_saver *s, const struct mt_saver_options *o,
     s->what.world = world;
     s->what.file_bytes = s->file_bytes;
     s->what.config = s->config;
+    MT_TRY(mt_tier_saver_open(&s->tier, o->tier, o->copies, &s->what, e));
     return mt_writers_open(&s->writers, &w, &s->parts, e);
 }
 
@@ -102,6 +108,7 @@ void mt_saver_close(struct mt_saver *s)
 {
     if (!s || !mt_writers_close(s->writers)) return; /* what hangs may still use it */
     mt_parts_close(&s->parts);
+    mt_tier_saver_close(&s->tier);
     free(s->config);
     free(s->file_bytes);
     free(s);
@@ -142,7 +149,8 @@ void mt_saver_begin(struct mt_saver *s, const struct mt_saver_begin *b)
     s->keep = b->keep;
     s->begun = now();
     s->report = (struct mt_saver_report){.bytes = s->bytes, .stalled_s = b->waited_s};
-    mt_saving_folder(s->run_dir, b->meta.step, folder);
+    s->local = b->local;
+    mt_saving_folder(s->local ? s->tier.t->root : s->run_dir, b->meta.step, folder);
     enter(s, WRITING);
     set_off(s, mt_writers_begin(s->writers, folder, &e), &e);
 }
@@ -153,13 +161,22 @@ static mt_status clean(void *arg, mt_err *e)
     return mt_saving_clean(s->run_dir, e);
 }
 
-/* The first process alone has something to do. */
-static void give_up(struct mt_saver *s)
+/* A phase in which the first process, of each node where the save is to these, has something to do. */
+static void enter_call(struct mt_saver *s, enum phase phase, mt_status (*fn)(void *arg, mt_err *e), void *arg)
 {
     mt_err e = {0};
+    enter(s, phase);
+    if (s->local ? s->tier.t->leads : s->job.me == 0)
+        set_off(s, mt_writers_call(s->writers, fn, arg, &e), &e);
+}
+
+static void give_up(struct mt_saver *s)
+{
     mt_writers_cancel(s->writers, "it failed elsewhere");
-    enter(s, CLEANING);
-    if (s->job.me == 0) set_off(s, mt_writers_call(s->writers, clean, s, &e), &e);
+    if (s->local)
+        enter_call(s, CLEANING, mt_tier_saver_drop, &s->tier);
+    else
+        enter_call(s, CLEANING, clean, s);
 }
 
 bool mt_saver_under_way(const struct mt_saver *s)
@@ -179,25 +196,59 @@ void mt_saver_tell(struct mt_saver *s, int64_t *busy, int64_t *failed)
         state = mt_writers_look(s->writers, &e);
     }
     if (state == MT_WRITTEN_FAILED) fail(s, &e);
-    *busy = state == MT_WRITTEN_BUSY;
+    *busy = state == MT_WRITTEN_BUSY || (s->phase == COPYING && mt_buddy_left(&s->tier.buddy));
     *failed = s->phase != IDLE && s->failed;
 }
 
 static enum mt_saver_event end(struct mt_saver *s, enum mt_saver_event event)
 {
     struct mt_writers_report w = mt_writers_report(s->writers);
-    s->report.seconds = (event == MT_SAVER_SAVED && s->job.me == 0 ? s->complete : now()) - s->begun;
+    s->report.seconds = (event == MT_SAVER_SAVED && !s->local && s->job.me == 0 ? s->complete : now()) -
+                        s->begun;
     s->report.write_s = w.write_s;
     s->report.stalled_s += w.stalled_s;
     s->phase = IDLE;
     return event;
 }
 
+static void copy(struct mt_saver *s)
+{
+    mt_err e = {0};
+    if (mt_buddy_slice(&s->tier.buddy, &e) != MT_OK) fail(s, &e);
+}
+
+/* The files of all ranks are written, on their nodes. */
+static void begin_copies(struct mt_saver *s)
+{
+    mt_err e = {0};
+    enter(s, COPYING);
+    if (mt_tier_saver_gather(&s->tier, &s->parts, &e) != MT_OK) fail(s, &e);
+}
+
+/* The next phase of a save whose present one is over, and well. */
+static enum mt_saver_event go_on(struct mt_saver *s)
+{
+    if (s->phase == WRITING && !s->local) return end(s, MT_SAVER_SAVED);
+    if (s->phase == WRITING)
+        begin_copies(s);
+    else if (s->phase == COPYING)
+        enter_call(s, NAMING, mt_tier_saver_publish, &s->tier);
+    else
+        enter_call(s, PRUNING, mt_tier_saver_prune, &s->tier);
+    return MT_SAVER_NOTHING;
+}
+
 enum mt_saver_event mt_saver_heard(struct mt_saver *s, int64_t busy, int64_t failed)
 {
-    if (s->phase == CLEANING && (failed || !busy)) return end(s, MT_SAVER_GIVEN_UP);
-    if (s->phase == WRITING && !failed && !busy) return end(s, MT_SAVER_SAVED);
-    if (s->phase == WRITING && failed) give_up(s);
+    if (s->phase == IDLE) return MT_SAVER_NOTHING;
+    if (s->phase == CLEANING) return failed || !busy ? end(s, MT_SAVER_GIVEN_UP) : MT_SAVER_NOTHING;
+    if (s->phase == PRUNING) return failed || !busy ? end(s, MT_SAVER_SAVED) : MT_SAVER_NOTHING;
+    if (failed)
+        give_up(s);
+    else if (!busy)
+        return go_on(s);
+    else if (s->phase == COPYING)
+        copy(s);
     return MT_SAVER_NOTHING;
 }
 
@@ -211,6 +262,11 @@ void mt_saver_pause(struct mt_saver *s)
 void mt_saver_gate(struct mt_saver *s, int rank, int64_t when)
 {
     mt_writers_gate(s->writers, rank, when);
+}
+
+const int64_t *mt_saver_file_bytes(const struct mt_saver *s)
+{
+    return s->file_bytes;
 }
 
 struct mt_saver_report mt_saver_report(const struct mt_saver *s)

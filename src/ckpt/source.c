@@ -155,6 +155,16 @@ mt_status mt_source_size(const struct mt_source *s, const struct mt_manifest_fil
     return MT_OK;
 }
 
+bool mt_source_has(const struct mt_source *s, int f)
+{
+    char name[64];
+    mt_err e = {0};
+    rank_name(name, s->rank[f], tensors_end);
+    if (mt_source_size(s, mt_manifest_find(&s->manifest, name), &e) != MT_OK) return false;
+    rank_name(name, s->rank[f], sums_end);
+    return mt_source_size(s, mt_manifest_find(&s->manifest, name), &e) == MT_OK;
+}
+
 mt_status mt_source_text(const struct mt_source *s, const char *name, char **text, int64_t *bytes, mt_err *e)
 {
     char path[MT_SOURCE_FILE];

@@ -48,6 +48,8 @@ bool mt_source_of_rank(const char *name);
 void mt_source_tensors(const struct mt_source *s, int f, char path[MT_SOURCE_FILE]);
 /* Whether a file is there with the size that the manifest says: CKPT, or IO if the system refuses. */
 MT_MUST_USE mt_status mt_source_size(const struct mt_source *s, const struct mt_manifest_file *f, mt_err *e);
+/* Whether both of file f's rank are there, with the sizes that the manifest says. */
+bool mt_source_has(const struct mt_source *s, int f);
 /* A small file of the checkpoint, checked against the manifest: malloc'ed, the caller's, a 0 behind it. CKPT: it is not
  * listed, or damaged. */
 MT_MUST_USE mt_status mt_source_text(const struct mt_source *s, const char *name, char **text, int64_t *bytes,

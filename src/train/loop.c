@@ -176,6 +176,7 @@ static mt_status loop(struct mt_run *r, mt_err *e)
         mt_run_ask(r);
         if (r->control.x[MT_CONTROL_STOP] || r->at.step == r->stop) return leave(r, true, e);
         if (r->control.x[MT_CONTROL_SAVE]) save(r);
+        if (r->tier.node && r->at.step % c->ckpt_local_interval == 0) mt_run_save_local(r);
     }
     return leave(r, false, e);
 }

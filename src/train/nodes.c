@@ -1,5 +1,6 @@
 #include "train/nodes.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -25,4 +26,11 @@ void mt_nodes_close(struct mt_nodes *x)
 const char *mt_nodes_of(const struct mt_nodes *x, int rank)
 {
     return x->name[x->job->n > 1 ? rank : 0];
+}
+
+void mt_nodes_part(const struct mt_nodes *x, int process, int64_t most, char name[MT_NODE_PART])
+{
+    int64_t before = 0;
+    for (int p = 0; p < process; p++) before += !strcmp(x->name[p], x->name[process]);
+    snprintf(name, MT_NODE_PART, "%s.%d", x->name[process], (int)(before / most));
 }

@@ -26,6 +26,8 @@ struct mt_run {
     struct mt_tracing tracing;
     struct mt_ckpt_items items; /* what a checkpoint holds, of all ranks */
     struct mt_saver *saver;
+    struct mt_tier tier;       /* of the nodes' own disks, with ckpt.local_dir */
+    bool saving_local;         /* the last save that was begun is to these */
     struct mt_run_gate *gates; /* of the ranks here, before which their updates wait for it; owned */
     int64_t *when;             /* by number of model/touch.h: place in the order of the update; owned */
     struct mt_control control;
@@ -87,6 +89,11 @@ MT_MUST_USE mt_status mt_run_open_saves(struct mt_run *r, mt_err *e);
 /* Begins a checkpoint of the steps done, unless there is one; an earlier one that is still being written is waited for. All
  * processes. One that cannot be written is told and does not end the run: r->saved then stays as it was. */
 void mt_run_save(struct mt_run *r);
+/* Begins one on the nodes' own disks, unless another one is under way or there is one of these steps. All processes. */
+void mt_run_save_local(struct mt_run *r);
+/* The tier of the nodes' own disks, and its room. Before mt_run_open_saves. */
+MT_MUST_USE mt_status mt_run_open_tier(struct mt_run *r, mt_err *e);
+MT_MUST_USE mt_status mt_run_tier_room(struct mt_run *r, mt_err *e);
 /* Around mt_control_agree: what this process tells of the save under way, and what all have told. */
 void mt_run_save_tell(struct mt_run *r);
 void mt_run_save_heard(struct mt_run *r);

@@ -49,18 +49,27 @@ static mt_status open_gates(struct mt_run *r, mt_err *e)
 }
 
 /* The writers of a process use the buffers of its first rank. */
+static char *row_of(const struct mt_run *r, int32_t index)
+{
+    const struct mt_row *row = &r->s.ledger.row[index];
+    return (char *)r->s.rank[0].ctx.arena[row->arena] + row->off;
+}
 static char *buffers(const struct mt_run *r)
 {
-    const struct mt_session *s = &r->s;
-    const struct mt_row *row = &s->ledger.row[s->save_row];
-    char *p = (char *)s->rank[0].ctx.arena[row->arena] + row->off;
+    char *p = row_of(r, r->s.save_row);
     return p + (-(uintptr_t)p & (MT_PART_ALIGN - 1));
+}
+static struct mt_tier_copies copies(const struct mt_run *r)
+{
+    if (r->s.slice_row < 0) return (struct mt_tier_copies){0};
+    return (struct mt_tier_copies){row_of(r, r->s.slice_row), r->cfg->ckpt_local_slice};
 }
 
 mt_status mt_run_open_saves(struct mt_run *r, mt_err *e)
 {
     const mt_config *c = r->cfg;
     MT_TRY(mt_job_agree(r->job, open_gates(r, e), e));
+    MT_TRY(mt_run_open_tier(r, e));
     const struct mt_saver_options o = {.run_dir = c->run_dir,
                                        .cfg = c,
                                        .job = r->job,
@@ -70,9 +79,12 @@ mt_status mt_run_open_saves(struct mt_run *r, mt_err *e)
                                                    .rate = c->ckpt_rate_limit},
                                        .timeout_s = c->ckpt_timeout,
                                        .step_waits_s = c->run_hang_timeout / 2,
-                                       .when = r->when};
+                                       .when = r->when,
+                                       .tier = r->tier.node ? &r->tier : NULL,
+                                       .copies = copies(r)};
     r->save_begun = mt_now();
-    return mt_saver_open(&r->saver, &o, &r->items, e);
+    MT_TRY(mt_saver_open(&r->saver, &o, &r->items, e));
+    return mt_run_tier_room(r, e);
 }
 
 /* ---- between two steps ---- */
@@ -88,6 +100,11 @@ static void say_saved(const struct mt_run *r)
 {
     struct mt_saver_report p = mt_saver_report(r->saver);
     double mb = 1e-6 * (double)p.bytes;
+    if (r->saving_local) {
+        mt_say("step %5lld  local checkpoint on %d node%s in %.2f s: %.1f MB; steps waited %.3f s for it\n",
+               (long long)r->saving, r->tier.nodes, r->tier.nodes > 1 ? "s" : "", p.seconds, mb, p.stalled_s);
+        return;
+    }
     mt_say("step %5lld  checkpoint %s/ckpt/step-%08lld in %.2f s: %.1f MB at %.0f MB/s; steps waited %.3f s "
            "for it\n",
            (long long)r->saved, r->cfg->run_dir, (long long)r->saved, p.seconds, mb,
@@ -100,14 +117,15 @@ static void hear(struct mt_run *r)
 {
     const int64_t *x = r->control.x;
     enum mt_saver_event event = mt_saver_heard(r->saver, x[MT_CONTROL_SAVE_BUSY], x[MT_CONTROL_SAVE_FAILED]);
-    if (event == MT_SAVER_SAVED) r->saved = r->saving;
+    if (event == MT_SAVER_SAVED && !r->saving_local) r->saved = r->saving;
     if (r->job->me != 0) return;
     if (event == MT_SAVER_SAVED) say_saved(r);
-    if (event == MT_SAVER_SAVED) r->save_longest = fmax(r->save_longest, mt_saver_report(r->saver).seconds);
+    if (event == MT_SAVER_SAVED && !r->saving_local)
+        r->save_longest = fmax(r->save_longest, mt_saver_report(r->saver).seconds);
     if (event != MT_SAVER_GIVEN_UP) return;
     fprintf(stderr,
-            "moetitan: there is no checkpoint of step %lld; training goes on, and the next save is tried\n",
-            (long long)r->saving);
+            "moetitan: there is no %scheckpoint of step %lld; training goes on, and the next save is tried\n",
+            r->saving_local ? "local " : "", (long long)r->saving);
     mt_note(r->cfg, r->job, r->saving, MT_NOTE_UNSAVED, "training goes on");
 }
 
@@ -134,11 +152,12 @@ void mt_run_save(struct mt_run *r)
     const mt_config *c = r->cfg;
     bool back = c->guard_nonfinite == MT_ON_NONFINITE_ROLLBACK || c->guard_spike == MT_ON_SPIKE_ROLLBACK;
     struct stat metrics = {0};
-    if (mt_saver_under_way(r->saver) && r->saving == r->at.step) return;
+    if (mt_saver_under_way(r->saver) && !r->saving_local && r->saving == r->at.step) return;
     double waited = mt_run_save_wait(r);
     if (r->saved == r->at.step) return;
     if (r->metrics.fd >= 0 && fstat(r->metrics.fd, &metrics)) metrics.st_size = 0;
     r->saving = r->at.step;
+    r->saving_local = false;
     r->save_begun = mt_now();
     /* What the run went on from was read and verified whole; nothing newer is. */
     const struct mt_saver_begin b = {.meta = r->at,

@@ -218,12 +218,14 @@ static mt_status open_model(struct mt_session *s, int rank, struct mt_ledger *g,
         (mt_config *)(uintptr_t)s->cfg; /* mt_optim_assign takes its argument as void *, and only reads it */
     MT_TRY(mt_model_init(&r->model, &shape, &opt, s->target, g, s->inference ? NULL : mt_optim_assign,
                          writable, e));
-    s->save_row = -1;
+    s->save_row = s->slice_row = -1;
     if (s->inference) return MT_OK;
     MT_TRY(mt_optim_init(&r->optim, &r->model, s->cfg, g, e));
     s->save_row = mt_row_add(g, MT_HOST_ARENA, MT_ROW_SAVE,
                              (s->cfg->ckpt_writers + 1) * s->cfg->ckpt_buffer + MT_PART_ALIGN,
                              "ckpt.buffers");
+    if (s->cfg->ckpt_local_dir[0] && s->world > 1)
+        s->slice_row = mt_row_add(g, MT_HOST_ARENA, MT_ROW_SAVE, s->cfg->ckpt_local_slice, "ckpt.slice");
     return MT_OK;
 }
 

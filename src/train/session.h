@@ -28,6 +28,7 @@ struct mt_session {
     struct mt_ledger ledger; /* one for all ranks: their rows are equal */
     struct mt_plan_info plan;
     int32_t save_row;  /* of the buffers of checkpoint writers; -1: none */
+    int32_t slice_row; /* of what goes to another node of a checkpoint; -1: nothing does */
     int rounds;        /* of dispatch, everywhere, in the record that was laid out */
     struct mt_job job; /* its processes; borrowed */
     struct mt_comm comm;

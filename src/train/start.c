@@ -56,7 +56,8 @@ static mt_status resume_run(struct mt_run *r, char path[MT_CKPT_PATH], mt_err *e
     struct mt_ckpt_loaded x;
     path[0] = 0;
     if (c->ckpt_resume == MT_RESUME_NEVER) return MT_OK;
-    MT_TRY(mt_ckpt_resume(c->run_dir, c, &r->items, r->job, path, &x, e));
+    MT_TRY(
+        mt_ckpt_resume_tiers(c->run_dir, r->tier.node ? &r->tier : NULL, c, &r->items, r->job, path, &x, e));
     MT_REQUIRE(path[0] || c->ckpt_resume != MT_RESUME_REQUIRED, e, MT_CKPT,
                "ckpt.resume is 'required' and '%s/ckpt' holds no valid checkpoint; set ckpt.resume: auto to "
                "start anew",
@@ -64,7 +65,8 @@ static mt_status resume_run(struct mt_run *r, char path[MT_CKPT_PATH], mt_err *e
     if (!path[0]) return MT_OK;
     say_loaded(r, &x, path);
     r->at = x.meta;
-    r->saved = x.meta.step;
+    r->saved = x.local ? -1 : x.meta.step; /* what is on the nodes is lost with them */
+    if (x.local) return MT_OK;
     return mt_job_agree(r->job, r->job->me ? MT_OK : mt_folder_metrics(c, path, e), e);
 }
 
@@ -244,6 +246,7 @@ void mt_run_close(struct mt_run *r)
     mt_guard_close(&r->guard);
     mt_replicas_close(&r->replicas);
     mt_stragglers_close(&r->stragglers);
+    mt_tier_close(&r->tier);
     mt_ckpt_items_close(&r->items);
     mt_wire_trace_end(&r->s);
     mt_tracing_close(&r->tracing);

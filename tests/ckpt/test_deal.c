@@ -75,7 +75,9 @@ static void deal(struct mt_deal *d, const struct model *m, int before, int world
     mt_err e = {0};
     struct mt_deal_piece *p = pieces_of(m, before, &n_pieces);
     struct mt_deal_need *need = needs_of(m, world, replicas, me, &any, &n_needs);
-    CHECK_INT(mt_deal_make(d, &items, &job, p, n_pieces, need, n_needs, mt_deal_usual(), &e), MT_OK);
+    CHECK_INT(mt_deal_make(d, &items, &job, p, n_pieces, need, n_needs, mt_deal_usual(),
+                           (struct mt_deal_holders){0}, &e),
+              MT_OK);
     free(need);
 }
 
