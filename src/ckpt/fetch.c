@@ -231,7 +231,7 @@ mt_status mt_fetch(const struct mt_source *s, const struct mt_ckpt_items *items,
     mt_status st = mt_job_agree(job, open_buffers(&f, e), e);
     if (st == MT_OK) {
         pthread_mutex_init(&f.lock, NULL);
-        st = mt_job_agree(job, run_waves(&f, job), e);
+        st = run_waves(&f, job);
         if (f.put != MT_OK && st == MT_OK) st = mt_err_set(e, f.put, "%s", f.put_err.msg);
         st = mt_job_agree(job, st, e);
         pthread_mutex_destroy(&f.lock);

@@ -114,7 +114,7 @@ for rank in 2 0 3; do
     check "rank $rank stands still: the job ends" ended_within 20
     check "rank $rank stands still: a hang" test "$rc" = 9
     check "rank $rank stands still: it is named" says "^moetitan: rank [0-9]: no progress: a step .* is not over after .*: rank $rank .* does not answer"
-    check "rank $rank stands still: so is what waits for it" says "does not answer.*it has not entered .* of the .* group, stream .*, number [0-9]+, where rank"
+    check "rank $rank stands still: so is what waits for it" says "does not answer.*it has not entered (.* of the .* group, stream .*, number|a reduction between the processes, call) [0-9]+, where rank"
     check "rank $rank stands still: alone" silent_about 'more are missing'
     check "rank $rank stands still: the reason is in the folder" grep -q '"code":9,"name":"HANG","message":"no progress.*"step":' long/exit.json
     check "rank $rank stands still: three ranks tell their last collectives" test "$(grep -c '^    last: .* number ' long/hang.txt)" = 3
