@@ -1,7 +1,8 @@
-/* test: timeout=120
+/* test: timeout=120 variants=release
  *
  * `moetitan doctor --calibrate`: the file that it writes is a cluster file, its numbers are possible ones, and a plan runs with it.
- * How good they are is bench-plan's question: times decide no test. */
+ * How good they are is bench-plan's question: times decide no test. Under a sanitizer long operations are pre-empted each time, and have no
+ * samples. */
 #include "command.h"
 #include "device/cost.h"
 

@@ -90,7 +90,8 @@ static void try_bins(const uint8_t *data, int64_t n)
                   .n_tokens = 64,
                   .lengths = (const uint8_t *)lengths,
                   .offsets = (const uint8_t *)offsets,
-                  .documents = (const uint8_t *)documents};
+                  .documents = (const uint8_t *)documents,
+                  .tokens = bin};
     mt_bins b = {.path = name, .file = {.at = aligned, .bytes = n}};
     mt_err e = {0};
     if (mt_bins_parse(&b, &x, SEQ_LEN, &e) == MT_OK)

@@ -109,8 +109,8 @@ MT_VEC static void pack_nt_bf16(uint32_t *out, const void *w, mt_dtype w_dtype, 
                                 int64_t i, struct range r, int64_t align)
 {
     int64_t words = padded(i, align) / 2;
+    mt_bf16 line[MT_PANEL][2 * TURNED] = {{0}};
     for (int64_t p = r.lo; p < r.hi; p++) {
-        mt_bf16 line[MT_PANEL][2 * TURNED];
         uint32_t *d = out + p * MT_PANEL * words;
         int64_t rows = least(o - p * MT_PANEL, MT_PANEL), at = p * MT_PANEL * ldw;
         if (rows < MT_PANEL)
