@@ -34,9 +34,10 @@ MT_VEC_INLINE void turn_4x4(uint32_t *out, int64_t ldo, const uint32_t *in, int6
     *(four *)(out + 3 * ldo) = __builtin_shuffle(ab, cd, second);
 }
 
-/* out[c][r] = in[r][c], words */
-MT_VEC_INLINE void turn_words(uint32_t *out, int64_t ldo, const uint32_t *in, int64_t ldi, int64_t rows,
-                              int64_t cols)
+/* A float, or two bf16. */
+typedef uint32_t word __attribute__((may_alias));
+/* out[c][r] = in[r][c] */
+MT_VEC_INLINE void turn_words(word *out, int64_t ldo, const word *in, int64_t ldi, int64_t rows, int64_t cols)
 {
     int64_t r = 0;
     for (; r + 4 <= rows; r += 4) {
@@ -109,7 +110,8 @@ MT_VEC static void pack_nt_bf16(uint32_t *out, const void *w, mt_dtype w_dtype, 
                                 int64_t i, struct range r, int64_t align)
 {
     int64_t words = padded(i, align) / 2;
-    mt_bf16 line[MT_PANEL][2 * TURNED] = {{0}};
+    mt_bf16 row[2 * TURNED];
+    word line[MT_PANEL][TURNED];
     for (int64_t p = r.lo; p < r.hi; p++) {
         uint32_t *d = out + p * MT_PANEL * words;
         int64_t rows = least(o - p * MT_PANEL, MT_PANEL), at = p * MT_PANEL * ldw;
@@ -120,15 +122,13 @@ MT_VEC static void pack_nt_bf16(uint32_t *out, const void *w, mt_dtype w_dtype, 
         for (int64_t k = 0; k < i; k += 2 * TURNED) {
             int64_t n = least(2 * TURNED, i - k);
             for (int64_t j = 0; j < rows; j++) {
-                if (w_dtype == MT_F32)
-                    for (int64_t c = 0; c < n; c++)
-                        line[j][c] = mt_bf16_of(((const float *)w)[at + j * ldw + k + c]);
-                else
-                    memcpy(line[j], (const mt_bf16 *)w + at + j * ldw + k, (size_t)(2 * n));
-                if (n % 2) line[j][n] = 0;
+                const mt_bf16 *from = (const mt_bf16 *)w + at + j * ldw + k;
+                for (int64_t c = 0; w_dtype == MT_F32 && c < n; c++)
+                    row[c] = mt_bf16_of(((const float *)w)[at + j * ldw + k + c]);
+                memcpy(line[j], w_dtype == MT_F32 ? row : from, (size_t)(2 * n));
+                if (n % 2) memset((char *)line[j] + 2 * n, 0, 2);
             }
-            turn_words(d + k / 2 * MT_PANEL, MT_PANEL, (const uint32_t *)(const void *)line, TURNED, rows,
-                       (n + 1) / 2);
+            turn_words(d + k / 2 * MT_PANEL, MT_PANEL, line[0], TURNED, rows, (n + 1) / 2);
         }
     }
 }
