@@ -75,9 +75,9 @@ fault manifest 'fsync EIO */step-00000007*/manifest.json.tmp'
 check "manifest: why" told "manifest.json.tmp': Input/output error"
 fault name 'rename EIO */step-00000007'
 check "name: why" told "cannot rename .* Input/output error"
-fault hang 'pwrite hang */step-00000007*' ckpt.timeout=1s
-check "hang: given up" told "saving the checkpoint of step 7: (given up after|after 1 s the store)"
-fault hang_at_the_end 'fsync hang */step-00000007*/manifest.json.tmp' ckpt.timeout=1s
+fault hang 'pwrite hang */step-00000007*' ckpt.timeout=3s
+check "hang: given up" told "saving the checkpoint of step 7: (given up after|after 3 s the store)"
+fault hang_at_the_end 'fsync hang */step-00000007*/manifest.json.tmp' ckpt.timeout=3s
 check "hang at the end: given up" told "saving the checkpoint of step 7: given up after"
 
 # The last one fails: the run says so with its exit code, and the same command saves it.
