@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/progress.h"
 #include "ckpt/items.h"
 #include "config/config.h"
 
@@ -51,14 +52,10 @@ MT_MUST_USE mt_status mt_ckpt_newest(const char *run_dir, char path[MT_CKPT_PATH
  * tensor. */
 MT_MUST_USE mt_status mt_ckpt_look(const char *path, struct mt_ckpt_meta *meta, int64_t *bytes, mt_err *e);
 /* Checks one folder completely, each byte read once, by several threads: manifest, sizes, checksums, headers, every tensor,
- * and that no row of one is missing or there twice. CKPT names file and tensor. progress: for another thread to look at, or NULL;
- * total is there before done grows. */
-struct mt_ckpt_progress {
-    _Atomic int64_t done, total; /* bytes */
-};
+ * and that no row of one is missing or there twice. CKPT names file and tensor. progress: of its bytes, or NULL. */
 MT_MUST_USE mt_status mt_ckpt_verify(const char *path, struct mt_ckpt_meta *meta, mt_err *e);
 MT_MUST_USE mt_status mt_ckpt_verify_told(const char *path, struct mt_ckpt_meta *meta,
-                                          struct mt_ckpt_progress *progress, mt_err *e);
+                                          struct mt_progress *progress, mt_err *e);
 
 /* ---- loading, by all processes of a job together ----
  * A checkpoint fits any number of ranks and any layout. Each of its bytes is read once by the job: a process reads the pieces of

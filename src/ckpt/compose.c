@@ -20,12 +20,9 @@ struct composing {
     const char *to;
     struct mt_parts *parts;
     const struct mt_compose_source *from;
-    struct mt_ckpt_progress *progress;
+    struct mt_progress *progress;
     struct sums *sums; /* [parts->n_files] */
-    atomic_int next;
-    pthread_mutex_t lock; /* of what follows */
-    int failed;           /* the first file that failed, and its message */
-    mt_err *e;
+    struct mt_tasks files;
 };
 /* A thread's. */
 struct writer {
@@ -121,16 +118,11 @@ static void *write_some(void *arg)
     struct writer w = {.x = x, .sink.fd = -1};
     mt_err e = {0};
     mt_status st = open_writer(&w, &e);
-    for (int f; (f = atomic_fetch_add(&x->next, 1)) < x->parts->n_files;) {
-        if (st == MT_OK) st = write_pair(&w, f, &e);
+    for (int64_t f; mt_tasks_next(&x->files, &f);) {
+        if (st == MT_OK) st = write_pair(&w, (int)f, &e);
         if (st == MT_OK) continue;
-        atomic_store(&x->next, x->parts->n_files); /* the others need not go on */
-        pthread_mutex_lock(&x->lock);
-        if (f < x->failed) {
-            x->failed = f;
-            *x->e = e;
-        }
-        pthread_mutex_unlock(&x->lock);
+        mt_tasks_stop(&x->files);
+        mt_tasks_fail(&x->files, f, &e);
     }
     close_writer(&w);
     return NULL;
@@ -149,17 +141,15 @@ static mt_status add_pairs(const struct composing *x, struct mt_manifest *manife
 }
 
 mt_status mt_compose(const char *to, struct mt_parts *parts, const struct mt_compose_source *from,
-                     struct mt_manifest *manifest, struct mt_ckpt_progress *progress, mt_err *e)
+                     struct mt_manifest *manifest, struct mt_progress *progress, mt_err *e)
 {
-    struct composing x = {
-        .to = to, .parts = parts, .from = from, .progress = progress, .failed = parts->n_files, .e = e};
+    struct composing x = {.to = to, .parts = parts, .from = from, .progress = progress};
     if (progress) atomic_store(&progress->total, parts->bytes);
     x.sums = calloc((size_t)parts->n_files + 1, sizeof *x.sums);
     MT_REQUIRE(x.sums, e, MT_IO, "no memory for the checksums of %d files", parts->n_files);
-    pthread_mutex_init(&x.lock, NULL);
-    mt_parallel(mt_parallel_threads(), write_some, &x);
-    pthread_mutex_destroy(&x.lock);
-    mt_status st = x.failed < parts->n_files ? e->code : add_pairs(&x, manifest, e);
+    mt_tasks_open(&x.files, parts->n_files, e);
+    mt_status st = mt_tasks_run(&x.files, write_some, &x);
+    if (st == MT_OK) st = add_pairs(&x, manifest, e);
     free(x.sums);
     return st;
 }

@@ -19,5 +19,5 @@ MT_MUST_USE mt_status mt_compose_folder(const char *to, mt_err *e);
 /* Writes rank-*.safetensors and rank-*.json of the parts, whose addresses are not looked at, to the folder, and adds them to the
  * manifest, which with everything else is the caller's to write. progress: see mt_ckpt_verify_told. */
 MT_MUST_USE mt_status mt_compose(const char *to, struct mt_parts *parts, const struct mt_compose_source *from,
-                                 struct mt_manifest *manifest, struct mt_ckpt_progress *progress, mt_err *e);
+                                 struct mt_manifest *manifest, struct mt_progress *progress, mt_err *e);
 #endif

@@ -17,12 +17,10 @@ struct fetch {
     const struct mt_deal *d;
     unsigned char *staging, *message;
     struct mt_sum **begun; /* by piece: of one that several waves read */
-    atomic_llong next;     /* span; those of this wave end before */
-    int64_t end;
-    pthread_mutex_t lock;
-    int64_t failed; /* the first span that failed, and its message */
-    mt_err *e;
-    mt_status put; /* whether all bytes came to their places, and the message if not */
+    int64_t first;         /* span of the wave, whose spans are tasks */
+    struct mt_tasks spans;
+    pthread_mutex_t lock; /* of what follows */
+    mt_status put;        /* whether all bytes came to their places, and the message if not */
     mt_err put_err;
 };
 /* A thread of it. */
@@ -126,18 +124,12 @@ static void *read_some(void *arg)
 {
     struct fetch *f = arg;
     struct reader r = {.f = f, .sum = mt_sum_open(), .buffer = malloc(MT_READ_CHUNK), .fd = -1, .file = -1};
-    for (int64_t i; (i = atomic_fetch_add(&f->next, 1)) < f->end;) {
+    for (int64_t i; mt_tasks_next(&f->spans, &i);) {
         mt_err e = {0};
-        r.span = &f->d->span[i];
+        r.span = &f->d->span[f->first + i];
         mt_status st = r.sum && r.buffer ? read_span(&r, &e)
                                          : mt_err_set(&e, MT_IO, "no memory to read '%s'", f->s->path);
-        if (st == MT_OK) continue;
-        pthread_mutex_lock(&f->lock);
-        if (i < f->failed) {
-            f->failed = i;
-            *f->e = e;
-        }
-        pthread_mutex_unlock(&f->lock);
+        if (st != MT_OK) mt_tasks_fail(&f->spans, i, &e);
     }
     if (r.fd >= 0) close(r.fd);
     if (r.sum) mt_sum_close(r.sum);
@@ -199,15 +191,15 @@ static void pass_on(struct fetch *f, const struct mt_job *job, int32_t wave)
 }
 
 /* All waves, or up to the first in which some process failed. */
-static mt_status run_waves(struct fetch *f, const struct mt_job *job)
+static mt_status run_waves(struct fetch *f, const struct mt_job *job, mt_err *e)
 {
     for (int32_t wave = 0; wave < f->d->waves; wave++) {
-        while (f->end < f->d->n_spans && f->d->span[f->end].wave == wave) f->end++;
-        int64_t n = f->end - atomic_load(&f->next), threads = mt_parallel_threads();
-        if (n > 0) mt_parallel((int)(n < threads ? n : threads), read_some, f);
-        atomic_store(&f->next, f->end);
-        bool failed = f->failed < INT64_MAX;
-        if (mt_job_any(job, failed)) return failed ? f->e->code : MT_OK;
+        int64_t n = 0;
+        while (f->first + n < f->d->n_spans && f->d->span[f->first + n].wave == wave) n++;
+        mt_tasks_open(&f->spans, n, e);
+        mt_status st = mt_tasks_run(&f->spans, read_some, f);
+        f->first += n;
+        if (mt_job_any(job, st != MT_OK)) return st;
         pass_on(f, job, wave);
     }
     return MT_OK;
@@ -227,11 +219,11 @@ static mt_status open_buffers(struct fetch *f, mt_err *e)
 mt_status mt_fetch(const struct mt_source *s, const struct mt_ckpt_items *items, const struct mt_deal *d,
                    const struct mt_job *job, mt_err *e)
 {
-    struct fetch f = {.s = s, .items = items, .d = d, .failed = INT64_MAX, .e = e};
+    struct fetch f = {.s = s, .items = items, .d = d};
     mt_status st = mt_job_agree(job, open_buffers(&f, e), e);
     if (st == MT_OK) {
         pthread_mutex_init(&f.lock, NULL);
-        st = run_waves(&f, job);
+        st = run_waves(&f, job, e);
         if (f.put != MT_OK && st == MT_OK) st = mt_err_set(e, f.put, "%s", f.put_err.msg);
         st = mt_job_agree(job, st, e);
         pthread_mutex_destroy(&f.lock);

@@ -11,26 +11,18 @@
 /* Files first, first + stride, ...: the list of each by one thread. */
 struct listing {
     const struct mt_source *s;
-    int first, stride, n;
-    struct mt_stored_list *of; /* [n] */
-    atomic_int next;
-    pthread_mutex_t lock;
-    int failed; /* the first that failed, and its message */
-    mt_err *e;
+    int first, stride;
+    struct mt_stored_list *of; /* of each */
+    struct mt_tasks files;
 };
 
 static void *list_some(void *arg)
 {
     struct listing *l = arg;
-    for (int i; (i = atomic_fetch_add(&l->next, 1)) < l->n;) {
+    for (int64_t i; mt_tasks_next(&l->files, &i);) {
         mt_err e = {0};
-        if (mt_source_list(l->s, l->first + i * l->stride, &l->of[i], &e) == MT_OK) continue;
-        pthread_mutex_lock(&l->lock);
-        if (i < l->failed) {
-            l->failed = i;
-            *l->e = e;
-        }
-        pthread_mutex_unlock(&l->lock);
+        if (mt_source_list(l->s, l->first + (int)i * l->stride, &l->of[i], &e) != MT_OK)
+            mt_tasks_fail(&l->files, i, &e);
     }
     return NULL;
 }
@@ -99,15 +91,13 @@ mt_status mt_source_list_some(const struct mt_source *s, int first, int stride, 
                               mt_err *e)
 {
     int n = first < s->n ? (s->n - first + stride - 1) / stride : 0;
-    struct listing l = {.s = s, .first = first, .stride = stride, .n = n, .failed = n, .e = e};
+    struct listing l = {.s = s, .first = first, .stride = stride};
     *list = (struct mt_stored_list){0};
     l.of = calloc((size_t)n + 1, sizeof *l.of);
     MT_REQUIRE(l.of, e, MT_IO, "no memory to list %d files of '%s'", n, s->path);
-    pthread_mutex_init(&l.lock, NULL);
-    int threads = mt_parallel_threads();
-    mt_parallel(n < threads ? n : threads, list_some, &l);
-    pthread_mutex_destroy(&l.lock);
-    mt_status st = l.failed < n ? e->code : gather(list, l.of, n, e);
+    mt_tasks_open(&l.files, n, e);
+    mt_status st = mt_tasks_run(&l.files, list_some, &l);
+    if (st == MT_OK) st = gather(list, l.of, n, e);
     for (int i = 0; i < n; i++) free(l.of[i].x);
     free(l.of);
     return st;

@@ -24,7 +24,7 @@ struct resharding {
     int ranks;
     float nowhere; /* pieces of a save are in memory; these have this address, which is not looked at */
     struct mt_manifest manifest;
-    struct mt_ckpt_progress *progress;
+    struct mt_progress *progress;
 };
 
 /* ---- which rows go where ---- */
@@ -160,7 +160,7 @@ static mt_status reshard(struct resharding *x, mt_err *e)
     return st;
 }
 
-mt_status mt_ckpt_reshard(const char *from, const char *to, int ranks, struct mt_ckpt_progress *progress,
+mt_status mt_ckpt_reshard(const char *from, const char *to, int ranks, struct mt_progress *progress,
                           mt_err *e)
 {
     struct mt_source s;

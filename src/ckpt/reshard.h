@@ -9,5 +9,5 @@ enum { MT_RESHARD_MOST = 4096 };
  * ranks (up to MT_RESHARD_MOST) of nearly equal size, by several threads with a buffer each; the manifest last, everything
  * fsynced. After a failure nothing of it is left. CKPT names file and tensor; IO. progress: see mt_ckpt_verify_told. */
 MT_MUST_USE mt_status mt_ckpt_reshard(const char *from, const char *to, int ranks,
-                                      struct mt_ckpt_progress *progress, mt_err *e);
+                                      struct mt_progress *progress, mt_err *e);
 #endif

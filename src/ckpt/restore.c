@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "ckpt/fetch.h"
 #include "ckpt/restore.h"
 #include "ckpt/source.h"
@@ -23,13 +24,6 @@ struct loading {
     int64_t n_needs;
     struct mt_deal deal;
 };
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static bool is_moment(const char *name)
 {
@@ -353,7 +347,7 @@ mt_status mt_ckpt_load_as(const char *path, const struct mt_ckpt_demand *want,
                           struct mt_ckpt_loaded *out, mt_err *e)
 {
     struct loading l = {.items = items, .job = job, .weights_only = want->weights_only, .local = want->local};
-    double begun = now();
+    double begun = mt_now();
     *out = (struct mt_ckpt_loaded){0};
     mt_status st = load(&l, path, want, &out->damaged, e);
     out->damaged = out->damaged && st == MT_CKPT;
@@ -365,7 +359,7 @@ mt_status mt_ckpt_load_as(const char *path, const struct mt_ckpt_demand *want,
         out->local = want->local;
         out->read = bytes[0];
         out->passed = bytes[1];
-        out->seconds = now() - begun;
+        out->seconds = mt_now() - begun;
     }
     close_loading(&l);
     return st;

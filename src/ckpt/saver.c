@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "ckpt/file.h"
 #include "ckpt/publish.h"
 
@@ -32,13 +33,6 @@ struct mt_saver {
     struct mt_saver_report report;
 };
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* ---- opening ---- */
 static mt_status room(void *arg, mt_err *e)
 {
@@ -54,7 +48,7 @@ static mt_status publish(void *arg, const struct mt_turn *turn, mt_err *e)
     mt_err later = {0};
     if (s->local) return MT_OK;
     MT_TRY(mt_publish(&s->what, turn, e));
-    s->complete = now();
+    s->complete = mt_now();
     if (mt_ckpt_prune(s->run_dir, &s->keep, &later) != MT_OK) fprintf(stderr, "moetitan: %s\n", later.msg);
     return MT_OK;
 }
@@ -118,7 +112,7 @@ void mt_saver_close(struct mt_saver *s)
 static void enter(struct mt_saver *s, enum phase phase)
 {
     s->phase = phase;
-    s->phase_begun = now();
+    s->phase_begun = mt_now();
     s->mine = s->failed = s->told = false;
 }
 
@@ -147,7 +141,7 @@ void mt_saver_begin(struct mt_saver *s, const struct mt_saver_begin *b)
     s->what.meta = b->meta;
     s->what.metrics_bytes = b->metrics_bytes;
     s->keep = b->keep;
-    s->begun = now();
+    s->begun = mt_now();
     s->report = (struct mt_saver_report){.bytes = s->bytes, .stalled_s = b->waited_s};
     s->local = b->local;
     mt_saving_folder(s->local ? s->tier.t->root : s->run_dir, b->meta.step, folder);
@@ -188,10 +182,10 @@ void mt_saver_tell(struct mt_saver *s, int64_t *busy, int64_t *failed)
 {
     mt_err e = {0};
     enum mt_written state = s->mine ? mt_writers_look(s->writers, &e) : MT_WRITTEN_NOTHING;
-    if (state == MT_WRITTEN_BUSY && s->timeout_s > 0 && now() - s->phase_begun > s->timeout_s) {
+    if (state == MT_WRITTEN_BUSY && s->timeout_s > 0 && mt_now() - s->phase_begun > s->timeout_s) {
         char why[120];
         snprintf(why, sizeof why, "given up after %.0f s, the time that ckpt.timeout allows the store",
-                 now() - s->phase_begun);
+                 mt_now() - s->phase_begun);
         mt_writers_cancel(s->writers, why);
         state = mt_writers_look(s->writers, &e);
     }
@@ -203,7 +197,7 @@ void mt_saver_tell(struct mt_saver *s, int64_t *busy, int64_t *failed)
 static enum mt_saver_event end(struct mt_saver *s, enum mt_saver_event event)
 {
     struct mt_writers_report w = mt_writers_report(s->writers);
-    s->report.seconds = (event == MT_SAVER_SAVED && !s->local && s->job.me == 0 ? s->complete : now()) -
+    s->report.seconds = (event == MT_SAVER_SAVED && !s->local && s->job.me == 0 ? s->complete : mt_now()) -
                         s->begun;
     s->report.write_s = w.write_s;
     s->report.stalled_s += w.stalled_s;

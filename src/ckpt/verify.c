@@ -17,18 +17,15 @@ struct verifying {
     const struct mt_stored_list *list;
     const int64_t *first; /* [files + 1] in `order`: */
     const int64_t *order; /* the list's pieces in the order of files and bytes */
-    struct mt_ckpt_progress *progress;
-    atomic_int next;
-    pthread_mutex_t lock;
-    int failed; /* the first file that failed, and its message */
-    mt_err *e;
+    struct mt_progress *progress;
+    struct mt_tasks files;
 };
 
 /* One file being read. */
 struct stream {
     struct mt_sum *whole, *part;
     unsigned char *buffer;
-    struct mt_ckpt_progress *progress;
+    struct mt_progress *progress;
     bool in_part;
     char path[MT_SOURCE_FILE];
     int fd;
@@ -86,17 +83,11 @@ static void *verify_some(void *arg)
                        .buffer = malloc(MT_READ_CHUNK),
                        .progress = v->progress};
     bool room = r.whole && r.part && r.buffer;
-    for (int f; (f = atomic_fetch_add(&v->next, 1)) < v->s->n;) {
+    for (int64_t f; mt_tasks_next(&v->files, &f);) {
         mt_err e = {0};
-        mt_status st = room ? verify_file(v, f, &r, &e)
+        mt_status st = room ? verify_file(v, (int)f, &r, &e)
                             : mt_err_set(&e, MT_IO, "no memory to verify '%s'", v->s->path);
-        if (st == MT_OK) continue;
-        pthread_mutex_lock(&v->lock);
-        if (f < v->failed) {
-            v->failed = f;
-            *v->e = e;
-        }
-        pthread_mutex_unlock(&v->lock);
+        if (st != MT_OK) mt_tasks_fail(&v->files, f, &e);
     }
     if (r.whole) mt_sum_close(r.whole);
     if (r.part) mt_sum_close(r.part);
@@ -105,18 +96,16 @@ static void *verify_some(void *arg)
 }
 
 static mt_status verify_tensors(const struct mt_source *s, const struct mt_stored_list *list,
-                                struct mt_ckpt_progress *progress, mt_err *e)
+                                struct mt_progress *progress, mt_err *e)
 {
     int64_t *first, *order;
     MT_TRY(mt_source_by_file(s, list, &first, &order, e));
-    struct verifying v = {
-        .s = s, .list = list, .first = first, .order = order, .progress = progress, .failed = s->n, .e = e};
-    pthread_mutex_init(&v.lock, NULL);
-    mt_parallel(mt_parallel_threads(), verify_some, &v);
-    pthread_mutex_destroy(&v.lock);
+    struct verifying v = {.s = s, .list = list, .first = first, .order = order, .progress = progress};
+    mt_tasks_open(&v.files, s->n, e);
+    mt_status st = mt_tasks_run(&v.files, verify_some, &v);
     free(first);
     free(order);
-    return v.failed < s->n ? e->code : MT_OK;
+    return st;
 }
 
 /* All but tensors and their checksums: read whole, compared with the manifest. */
@@ -133,7 +122,7 @@ static mt_status verify_others(const struct mt_source *s, mt_err *e)
     return MT_OK;
 }
 
-static mt_status verify(const struct mt_source *s, struct mt_ckpt_progress *progress, mt_err *e)
+static mt_status verify(const struct mt_source *s, struct mt_progress *progress, mt_err *e)
 {
     struct mt_stored_list list;
     MT_TRY(verify_others(s, e));
@@ -146,7 +135,7 @@ static mt_status verify(const struct mt_source *s, struct mt_ckpt_progress *prog
     return st;
 }
 
-mt_status mt_ckpt_verify_told(const char *path, struct mt_ckpt_meta *meta, struct mt_ckpt_progress *progress,
+mt_status mt_ckpt_verify_told(const char *path, struct mt_ckpt_meta *meta, struct mt_progress *progress,
                               mt_err *e)
 {
     struct mt_source s;

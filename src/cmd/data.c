@@ -1,5 +1,6 @@
 #include "cmd/cmd.h"
 
+#include "cmd/progress.h"
 #include "data/bins.h"
 #include "data/index.h"
 #include "data/text.h"
@@ -155,6 +156,7 @@ static mt_status pack_text(const arguments *a, const mt_tokenizer *tokenizer, mt
                            mt_err *e)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    struct mt_bar bar;
     mt_text_options o = {.inputs = (const char *const *)a->inputs,
                          .n_inputs = a->n_inputs,
                          .prefix = a->prefix,
@@ -164,10 +166,13 @@ static mt_status pack_text(const arguments *a, const mt_tokenizer *tokenizer, mt
                          .threads = (int)(a->threads > 0           ? a->threads
                                           : tokenizer && cores > 0 ? cores
                                                                    : 1),
-                         .progress = isatty(2)};
+                         .progress = &bar.work};
     MT_TRY(parse_eod(a, tokenizer, &o.eod, e));
     MT_TRY(parse_unit(&o.unit, a->document, e));
-    return mt_text_pack(&o, counts, e);
+    mt_bar_open(&bar, "pack");
+    mt_status st = mt_text_pack(&o, counts, e);
+    mt_bar_close(&bar);
+    return st;
 }
 
 static mt_status check_pack(const arguments *a, mt_err *e)

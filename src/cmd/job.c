@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "cmd/cmd.h"
 #include "cmd/job_record.h"
 #include "launch/site.h"
@@ -141,19 +142,6 @@ static mt_status check_stalled(const struct around *a, mt_err *e)
         last.code, last.message);
 }
 
-static char *read_whole(const char *path, mt_err *e)
-{
-    enum { MOST = 1 << 18 };
-    char *text = malloc(MOST);
-    FILE *f = text ? fopen(path, "r") : NULL;
-    size_t n = f ? fread(text, 1, MOST, f) : MOST;
-    if (f) fclose(f);
-    if (n < MOST) return text[n] = 0, text;
-    free(text);
-    mt_err_set(e, MT_IO, "cannot read the batch script '%s': %s", path, f ? "too large" : strerror(errno));
-    return NULL;
-}
-
 /* Queued before the run, not after it: a job that is lost with its node has then a successor. */
 static mt_status queue_next(struct around *a, const char *script, mt_err *e)
 {
@@ -183,8 +171,9 @@ static mt_status keep_script(const struct around *a, const char *text, mt_err *e
 
 static mt_status begin(struct around *a, mt_err *e)
 {
+    enum { MOST = 1 << 18 };
     mt_err why = {0};
-    char *text = NULL;
+    struct mt_text text = {0};
     MT_TRY(find_job(a, e));
     MT_TRY(find_place(a, e));
     MT_TRY(put_away(a, e));
@@ -193,11 +182,12 @@ static mt_status begin(struct around *a, mt_err *e)
     MT_TRY(check_stalled(a, e));
     MT_TRY(mt_job_record_begin(&a->cfg, a->run, a->id, e));
     if (!a->script) return MT_OK;
-    if (!(text = read_whole(a->script, e))) return e->code;
-    mt_status st = keep_script(a, text, e);
+    mt_status st = mt_text_read(&text, a->script, MOST, MT_IO, e);
+    if (st == MT_OK) st = keep_script(a, text.at, e);
     /* The run is worth having without a next job. */
-    if (st == MT_OK && queue_next(a, text, &why) != MT_OK) printf("no next job for the chain: %s\n", why.msg);
-    free(text);
+    if (st == MT_OK && queue_next(a, text.at, &why) != MT_OK)
+        printf("no next job for the chain: %s\n", why.msg);
+    mt_text_release(&text);
     return st;
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/features.h"
 #include "base/print.h"
+#include "base/text.h"
 #include "launch/spawn.h"
 
 static const char *file_of(const char *run, const char *id, const char *name, char path[static MT_CHAIN_PATH])
@@ -85,28 +86,14 @@ static void print_versions(FILE *f)
     if (modules) fprintf(f, "%-10s %s\n", "modules", modules);
 }
 
-static mt_status write_json(const char *path, cJSON *o, mt_err *e)
-{
-    char *text = o ? cJSON_Print(o) : NULL;
-    FILE *f = NULL;
-    mt_status st = text ? mt_print_open(&f, path, e) : mt_err_set(e, MT_IO, "no memory for '%s'", path);
-    if (st == MT_OK) {
-        fprintf(f, "%s\n", text);
-        st = mt_print_close(f, path, e);
-    }
-    cJSON_free(text);
-    cJSON_Delete(o);
-    return st;
-}
 static cJSON *read_json(const char *path)
 {
     enum { MOST = 1 << 16 };
-    char *text = malloc(MOST);
-    FILE *f = text ? fopen(path, "r") : NULL;
-    size_t n = f ? fread(text, 1, MOST, f) : 0;
-    cJSON *o = n ? cJSON_ParseWithLength(text, n) : NULL;
-    if (f) fclose(f);
-    free(text);
+    struct mt_text text = {0};
+    mt_err e = {0};
+    mt_status st = mt_text_read(&text, path, MOST, MT_IO, &e);
+    cJSON *o = st == MT_OK ? cJSON_ParseWithLength(text.at, (size_t)text.bytes) : NULL;
+    mt_text_release(&text);
     return o;
 }
 
@@ -120,7 +107,7 @@ static mt_status write_begin(const char *run, const char *id, mt_err *e)
     cJSON_AddStringToObject(o, "nodes", nodes ? nodes : "");
     cJSON_AddStringToObject(o, "restart", restart ? restart : "0");
     cJSON_AddStringToObject(o, "time", when);
-    return write_json(file_of(run, id, "begin.json", path), o, e);
+    return mt_print_json(o, true, file_of(run, id, "begin.json", path), e);
 }
 
 mt_status mt_job_record_begin(const mt_config *c, const char *run, const char *id, mt_err *e)
@@ -201,5 +188,5 @@ mt_status mt_job_end_write(const char *run, const char *id, const struct mt_job_
     cJSON_AddNumberToObject(o, "step", (double)x->step);
     cJSON_AddStringToObject(o, "job", id);
     cJSON_AddStringToObject(o, "time", when);
-    return write_json(file_of(run, id, "end.json", path), o, e);
+    return mt_print_json(o, true, file_of(run, id, "end.json", path), e);
 }

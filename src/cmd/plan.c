@@ -4,6 +4,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
+#include "base/print.h"
 #include "cmd/cmd.h"
 #include "cmd/plan_effects.h"
 #include "cmd/plan_html.h"
@@ -35,13 +37,6 @@ struct arguments {
     int questions; /* inverse ones */
     const char *vary[MOST_OVERRIDES];
 };
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* ---- the command line ---- */
 static mt_status whole(const char *what, const char *text, int64_t least, int64_t most, int64_t *out,
@@ -285,7 +280,7 @@ static mt_status tell(const struct arguments *a, const struct mt_plan_report *r,
     if (a->rows && show) mt_plan_report_rows(r, stdout);
     if (a->assumptions && (show || a->html)) MT_TRY(mt_plan_effects_find(&x, r, e));
     if (x.known && show) mt_plan_effects_print(&x, r, stdout);
-    if (a->json) MT_TRY(mt_plan_json_write(mt_plan_report_object(r), a->json, e));
+    if (a->json) MT_TRY(mt_print_json(mt_plan_report_object(r), true, a->json, e));
     if (a->html) MT_TRY(html(a, r, f, &x, e));
     if (a->trace) MT_TRY(trace(a, r->ask, f, show, e));
     return MT_OK;
@@ -296,9 +291,9 @@ static mt_status report(const struct arguments *a, const struct mt_plan_request 
 {
     struct mt_forecast_times t;
     struct mt_plan_report r;
-    double began = now();
+    double began = mt_now();
     mt_status st = mt_forecast_replay(f, &ask->cluster, ask->algorithm, &t, e);
-    double replay_s = now() - began;
+    double replay_s = mt_now() - began;
     if (st == MT_OK) st = mt_plan_report_init(&r, ask, f, &t, e);
     if (st == MT_OK) {
         r.record_s = record_s;
@@ -336,9 +331,9 @@ static mt_status plan(const struct arguments *a, mt_config *cfg, struct mt_plan_
     MT_TRY(mt_forecast_target(&ask->cluster, &target, e));
     MT_TRY(choose_ranks(a, cfg, &ask->cluster, &o.world, e));
     if (a->search.what) return search(a, cfg, ask, target, &o, e);
-    double began = now();
+    double began = mt_now();
     mt_status st = mt_forecast_open(&f, cfg, &ask->cluster, target, &o, e);
-    if (st == MT_OK) st = report(a, ask, &f, now() - began, e);
+    if (st == MT_OK) st = report(a, ask, &f, mt_now() - began, e);
     mt_forecast_close(&f);
     return st;
 }

@@ -287,17 +287,3 @@ cJSON *mt_plan_report_object(const struct mt_plan_report *r)
     json_times(r, o);
     return o;
 }
-
-mt_status mt_plan_json_write(cJSON *o, const char *path, mt_err *e)
-{
-    FILE *f;
-    char *text = cJSON_Print(o);
-    cJSON_Delete(o);
-    mt_status st = text ? mt_print_open(&f, path, e) : mt_err_set(e, MT_IO, "no memory for the report");
-    if (st == MT_OK) {
-        fprintf(f, "%s\n", text);
-        st = mt_print_close(f, path, e);
-    }
-    free(text);
-    return st;
-}

@@ -42,6 +42,4 @@ void mt_plan_report_rows(const struct mt_plan_report *r, FILE *out);
 void mt_plan_report_print(const struct mt_plan_report *r, FILE *out);
 /* The report as JSON, the caller's. */
 struct cJSON *mt_plan_report_object(const struct mt_plan_report *r);
-/* Takes o. path "-": the standard output. IO: it cannot be written. */
-MT_MUST_USE mt_status mt_plan_json_write(struct cJSON *o, const char *path, mt_err *e);
 #endif

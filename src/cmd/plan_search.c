@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/print.h"
 #include "cmd/plan_report.h"
 #include "config/table.h"
 
@@ -160,7 +161,7 @@ static mt_status write_json(const struct mt_search_words *w, cJSON *o, mt_err *e
 {
     cJSON_AddStringToObject(o, "config", w->config);
     cJSON_AddStringToObject(o, "cluster", w->cluster);
-    return mt_plan_json_write(o, w->json, e);
+    return mt_print_json(o, true, w->json, e);
 }
 
 /* ---- the command ---- */

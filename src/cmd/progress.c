@@ -1,17 +1,11 @@
 #include "cmd/progress.h"
+#include "base/clock.h"
 
 #include <stdio.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { CELLS = 24 };
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 void mt_bar_text(char out[96], const char *what, int64_t done, int64_t total, double seconds)
 {
@@ -32,7 +26,8 @@ static void *draw(void *arg)
     struct mt_bar *b = arg;
     char text[96];
     while (!atomic_load(&b->over)) {
-        mt_bar_text(text, b->what, atomic_load(&b->work.done), atomic_load(&b->work.total), now() - b->begun);
+        mt_bar_text(text, b->what, atomic_load(&b->work.done), atomic_load(&b->work.total),
+                    mt_now() - b->begun);
         fprintf(stderr, "\r%s\033[K", text);
         nanosleep(&(struct timespec){0, 100000000}, NULL);
     }
@@ -42,7 +37,7 @@ static void *draw(void *arg)
 
 void mt_bar_open(struct mt_bar *b, const char *what)
 {
-    *b = (struct mt_bar){.what = what, .begun = now()};
+    *b = (struct mt_bar){.what = what, .begun = mt_now()};
     if (isatty(2)) b->drawn = !pthread_create(&b->thread, NULL, draw, b);
 }
 

@@ -4,11 +4,12 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 
-#include "ckpt/ckpt.h"
+#include "base/progress.h"
 
 struct mt_bar {
-    struct mt_ckpt_progress work; /* for whoever does it */
+    struct mt_progress work; /* for whoever does it */
     const char *what;
     atomic_bool over;
     bool drawn;

@@ -143,8 +143,7 @@ static mt_status sample(const char *arg, const struct request *q, mt_err *e)
     cfg.device_isa = MT_DEVICE_ISA_AUTO;
     cfg.device_type = MT_DEVICE_TYPE_CPU;
     mt_status st = mt_session_open(&s, &cfg, 1, true, e);
-    if (st == MT_OK)
-        st = mt_ckpt_items_open(&items, &(struct mt_ckpt_rank){&s.rank[0].model, &s.rank[0].ctx}, 1, e);
+    if (st == MT_OK) st = mt_session_items(&s, &items, e);
     if (st == MT_OK) st = mt_ckpt_load(path, &items, &alone, true, &loaded, e);
     if (st == MT_OK) st = mt_session_run(&s, mt_pack_step, e);
     if (st == MT_OK) {

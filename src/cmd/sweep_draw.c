@@ -46,6 +46,17 @@ static void add_dot(struct dots *d, const struct mt_study *t, int i, double x, e
              mt_sweep_words(p->p, words, sizeof words));
     d->tip[n] = d->text[n];
 }
+static struct mt_series points_of(const struct dots *d)
+{
+    return (struct mt_series){.name = "a point, mean of its repeats",
+                              .x = d->x,
+                              .y = d->y,
+                              .n = d->n,
+                              .low = d->low,
+                              .high = d->high,
+                              .tip = d->tip,
+                              .dots = true};
+}
 static bool shown(const struct mt_study *t, int i, enum mt_choice_metric m)
 {
     return t->point[i].done && isfinite(t->point[i].mean[m]);
@@ -133,14 +144,7 @@ static mt_status draw_option(const struct mt_study *t, mt_option_id option, cons
     snprintf(name, sizeof name, "option-%s", key);
     const struct mt_series series[] = {
         {.name = "best of each value", .ink = 1, .x = best + v->n, .y = best, .n = v->n, .faint = true},
-        {.name = "a point, mean of its repeats",
-         .x = d->x,
-         .y = d->y,
-         .n = d->n,
-         .low = d->low,
-         .high = d->high,
-         .tip = d->tip,
-         .dots = true}};
+        points_of(d)};
     const struct mt_chart c = {.label = label,
                                .x_text = key,
                                .y_text = mt_metric_text(m),
@@ -208,14 +212,7 @@ static mt_status draw_front(const struct mt_study *t, struct dots *d, mt_err *e)
                     MT_METRIC_TOKENS_PER_S);
     int64_t n = find_front(d, x, y);
     const struct mt_series series[] = {{.name = "Pareto front", .ink = 1, .x = x, .y = y, .n = n},
-                                       {.name = "a point, mean of its repeats",
-                                        .x = d->x,
-                                        .y = d->y,
-                                        .n = d->n,
-                                        .low = d->low,
-                                        .high = d->high,
-                                        .tip = d->tip,
-                                        .dots = true}};
+                                       points_of(d)};
     const struct mt_chart c = {.label = "Tokens a second against memory of a rank",
                                .x_text = "device and host memory of a rank, MiB",
                                .y_text = "tokens/s",

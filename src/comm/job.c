@@ -28,6 +28,22 @@ void mt_job_close(struct mt_job *j, mt_status st, mt_err *e)
     *j = mt_job_alone(1);
 }
 
+/* A bit each, in as many sums as it takes. */
+struct mt_who mt_job_who(const struct mt_job *j, bool here)
+{
+    enum { WORDS = 32, BITS = 62, PART = WORDS * BITS };
+    struct mt_who w = mt_who_none();
+    for (int from = 0; from < j->n; from += PART) {
+        int64_t word[WORDS] = {0};
+        int mine = j->me - from;
+        if (here && mine >= 0 && mine < PART) word[mine / BITS] |= (int64_t)1 << mine % BITS;
+        mt_job_sum(j, word, WORDS);
+        for (int i = 0; i < PART && from + i < j->n; i++)
+            if (word[i / BITS] >> i % BITS & 1) mt_who_add(&w, from + i);
+    }
+    return w;
+}
+
 mt_status mt_job_agree(const struct mt_job *j, mt_status st, mt_err *e)
 {
     if (!j->ops) return st;

@@ -8,6 +8,7 @@
 #define MT_COMM_JOB_H
 #include <stdint.h>
 
+#include "comm/who.h"
 #include "device/group.h"
 #include "launch/launch.h"
 
@@ -47,6 +48,7 @@ void mt_job_broadcast(const struct mt_job *j, void *data, int64_t bytes, int fro
 void mt_job_sum(const struct mt_job *j, int64_t *x, int64_t n);  /* over the processes, to all */
 void mt_job_most(const struct mt_job *j, int64_t *x, int64_t n); /* the largest of each, to all */
 bool mt_job_any(const struct mt_job *j, bool here);              /* on some process? */
+struct mt_who mt_job_who(const struct mt_job *j, bool here);     /* the processes where it holds, to all */
 void mt_job_send(const struct mt_job *j, int to, const void *data, int64_t bytes);
 void mt_job_receive(const struct mt_job *j, int from, void *data, int64_t bytes);
 

@@ -37,19 +37,3 @@ const char *mt_who_text(struct mt_who *w)
     w->from = 1, w->to = 0;
     return w->text;
 }
-
-/* A bit each, in as many sums as it takes. */
-struct mt_who mt_job_who(const struct mt_job *j, bool here)
-{
-    enum { WORDS = 32, BITS = 62, PART = WORDS * BITS };
-    struct mt_who w = mt_who_none();
-    for (int from = 0; from < j->n; from += PART) {
-        int64_t word[WORDS] = {0};
-        int mine = j->me - from;
-        if (here && mine >= 0 && mine < PART) word[mine / BITS] |= (int64_t)1 << mine % BITS;
-        mt_job_sum(j, word, WORDS);
-        for (int i = 0; i < PART && from + i < j->n; i++)
-            if (word[i / BITS] >> i % BITS & 1) mt_who_add(&w, from + i);
-    }
-    return w;
-}

@@ -1,7 +1,7 @@
 /* who.h: ranks as text, for messages that name them all: "0-3, 8". */
 #ifndef MT_COMM_WHO_H
 #define MT_COMM_WHO_H
-#include "comm/job.h"
+#include <stddef.h>
 
 /* Built rank by rank, in order; what does not fit ends in "...". */
 struct mt_who {
@@ -17,7 +17,4 @@ static inline struct mt_who mt_who_none(void)
 void mt_who_add(struct mt_who *w, int rank);
 /* The text; nothing is added after it. */
 const char *mt_who_text(struct mt_who *w);
-
-/* The processes where `here` holds. All processes. */
-struct mt_who mt_job_who(const struct mt_job *j, bool here);
 #endif

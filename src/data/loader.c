@@ -1,4 +1,5 @@
 #include "data/loader.h"
+#include "base/clock.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -313,16 +314,9 @@ bool mt_loader_ready(mt_loader *l, int64_t rank, int64_t step)
     return ready;
 }
 
-static double seconds_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 mt_status mt_loader_wait(mt_loader *l, int64_t rank, int64_t step, mt_batch_info *info, mt_err *e)
 {
-    double since = seconds_now();
+    double since = mt_now();
     *info = (mt_batch_info){0};
     pthread_mutex_lock(&l->lock);
     job *j = find_job(l, rank, step);
@@ -339,7 +333,7 @@ mt_status mt_loader_wait(mt_loader *l, int64_t rank, int64_t step, mt_batch_info
     if (s != MT_OK) mt_err_set(e, s, "%s", j->err.msg);
     j->state = JOB_FREE;
     pthread_mutex_unlock(&l->lock);
-    info->waited_s = seconds_now() - since;
+    info->waited_s = mt_now() - since;
     return s;
 }
 

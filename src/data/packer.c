@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tokenizer/utf8.h"
+#include "base/text.h"
 
 enum { BATCH_BYTES = 1 << 20, BATCH_DOCUMENTS = 1 << 14 };
 

@@ -2,11 +2,11 @@
 
 #include <ctype.h>
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 
 #include "data/packer.h"
 #include "data/writer.h"
@@ -14,50 +14,25 @@
 
 enum { BYTE_IDS = 256, CHUNK = 1 << 16 };
 
-/* How far it is, by bytes of the files: at most four times a second. */
-struct progress {
-    bool on;
-    double began, told;  /* seconds */
-    int64_t all, before; /* bytes of all inputs, and of those read whole */
-};
 struct reading {
     const mt_text_options *o;
     struct mt_packer *packer;
     struct mt_input in;
-    struct progress progress;
-    char *line; /* getline's */
+    int64_t before; /* bytes of the inputs that were read whole */
+    char *line;     /* getline's */
     size_t room;
 };
 
-static double now(void)
+/* How far it is, by the inputs' bytes. */
+static void begin_progress(const mt_text_options *o)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-static void begin_progress(struct progress *p, const mt_text_options *o)
-{
-    *p = (struct progress){.on = o->progress, .began = now()};
     struct stat st;
-    for (int64_t i = 0; i < o->n_inputs; i++)
-        if (!stat(o->inputs[i], &st)) p->all += st.st_size;
+    for (int64_t i = 0; i < o->n_inputs && o->progress; i++)
+        if (!stat(o->inputs[i], &st)) atomic_fetch_add(&o->progress->total, st.st_size);
 }
-static void tell_progress(struct reading *k)
+static void tell_progress(const struct reading *k)
 {
-    struct progress *p = &k->progress;
-    double t = p->on ? now() : 0;
-    if (!p->on || t - p->told < 0.25) return;
-    int64_t bytes = p->before + mt_input_bytes(&k->in);
-    double share = p->all ? (double)bytes / (double)p->all : 1, passed = t - p->began;
-    p->told = t;
-    fprintf(stderr, "\rpacking  %5.1f %%  %.0f MB of text, %.0f MB/s, %.0f s left \033[K", 100 * share,
-            1e-6 * (double)mt_packer_counts(k->packer)->bytes,
-            1e-6 * (double)mt_packer_counts(k->packer)->bytes / passed,
-            share > 0 ? passed * (1 - share) / share : 0.0);
-}
-static void end_progress(const struct progress *p)
-{
-    if (p->on && p->told > 0) fprintf(stderr, "\r\033[K");
+    if (k->o->progress) atomic_store(&k->o->progress->done, k->before + mt_input_bytes(&k->in));
 }
 
 static mt_status end_document(struct reading *k, bool json, int64_t line, mt_err *e)
@@ -126,7 +101,7 @@ static mt_status read_file(struct reading *k, const char *path, mt_err *e)
                    : k->o->unit == MT_DOCUMENT_FILE ? read_whole(k, e)
                                                     : read_lines(k, e);
     if (st == MT_OK) st = mt_input_check(&k->in, e);
-    k->progress.before += mt_input_bytes(&k->in);
+    k->before += mt_input_bytes(&k->in);
     mt_input_close(&k->in);
     return st;
 }
@@ -152,10 +127,9 @@ static mt_status pack(const mt_text_options *o, mt_index_writer *writer, mt_text
                                         .eod = o->eod,
                                         .json_key = o->jsonl_key ? o->jsonl_key : "text",
                                         .threads = o->threads ? o->threads : 1};
-    begin_progress(&k.progress, o);
+    begin_progress(o);
     mt_status st = mt_packer_open(&k.packer, writer, &options, e);
     if (st == MT_OK) st = read_all(&k, counts, e);
-    end_progress(&k.progress);
     mt_packer_close(k.packer);
     free(k.line);
     return st;

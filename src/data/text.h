@@ -3,6 +3,7 @@
 #define MT_DATA_TEXT_H
 #include <stdint.h>
 
+#include "base/progress.h"
 #include "base/status.h"
 #include "tokenizer/tokenizer.h"
 
@@ -22,7 +23,7 @@ typedef struct mt_text_options {
     const mt_tokenizer *tokenizer; /* borrowed; NULL: a token a byte */
     bool specials_are_text;        /* what spells a special token is text */
     int threads;                   /* that encode; 0: one */
-    bool progress;                 /* a line on stderr that tells how far it is */
+    struct mt_progress *progress;  /* of the inputs as they lie on the disk, or NULL */
 } mt_text_options;
 
 typedef struct mt_text_counts {

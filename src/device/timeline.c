@@ -13,13 +13,6 @@ int64_t mt_timeline_length(const struct mt_timeline *t)
 }
 
 /* ---- measuring ---- */
-int64_t mt_times_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 /* Host code leaves off at a read, or when its queue is full, which many operations later it is again. */
 enum { HOST_EACH = 4, HOST_LEAST = 256 };
 

@@ -5,6 +5,7 @@
 #define MT_DEVICE_TIMELINE_H
 #include <stdio.h>
 
+#include "base/clock.h"
 #include "device/record.h"
 
 /* A stretch in which a rank's host code ran, and why it ended. */
@@ -48,7 +49,6 @@ struct mt_times {
 /* Room for so many records with so many arguments in all. IO: no memory. mt_times_close is due whatever became of it. */
 MT_MUST_USE mt_status mt_times_open(struct mt_times *t, int64_t records, int64_t args, mt_err *e);
 void mt_times_close(struct mt_times *t);
-int64_t mt_times_now(void); /* ns, monotonic */
 /* Forgets what it has; mt_times_begin does it where it was not done, which takes a while if there is much room. */
 void mt_times_clear(struct mt_times *t);
 /* Around a run, when no operation is queued: c records into t; c records no longer, and t is final. */

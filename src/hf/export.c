@@ -27,10 +27,7 @@ struct exporting {
     struct mt_hf_tensors tensors;
     int64_t *piece; /* owned: [tensors.n] the first of each in the list */
     struct mt_hf_shards shards;
-    atomic_int next;
-    pthread_mutex_t lock; /* of what follows */
-    int failed;           /* the first file that failed, and its message */
-    mt_err *e;
+    struct mt_tasks files;
 };
 /* A thread's. */
 struct writer {
@@ -96,16 +93,11 @@ static void *write_some(void *arg)
     struct writer w = {.x = x, .scan.fd = -1, .sink.fd = -1};
     mt_err e = {0};
     mt_status st = open_writer(&w, &e);
-    for (int f; (f = atomic_fetch_add(&x->next, 1)) < x->shards.n;) {
+    for (int64_t f; mt_tasks_next(&x->files, &f);) {
         if (st == MT_OK) st = write_shard(&w, &x->shards.x[f], &e);
         if (st == MT_OK) continue;
-        atomic_store(&x->next, x->shards.n); /* the others need not go on */
-        pthread_mutex_lock(&x->lock);
-        if (f < x->failed) {
-            x->failed = f;
-            *x->e = e;
-        }
-        pthread_mutex_unlock(&x->lock);
+        mt_tasks_stop(&x->files);
+        mt_tasks_fail(&x->files, f, &e);
     }
     mt_scan_close(&w.scan);
     mt_sink_release(&w.sink);
@@ -115,12 +107,8 @@ static void *write_some(void *arg)
 
 static mt_status write_shards(struct exporting *x, mt_err *e)
 {
-    x->failed = x->shards.n;
-    x->e = e;
-    pthread_mutex_init(&x->lock, NULL);
-    mt_parallel(mt_parallel_threads(), write_some, x);
-    pthread_mutex_destroy(&x->lock);
-    return x->failed < x->shards.n ? e->code : MT_OK;
+    mt_tasks_open(&x->files, x->shards.n, e);
+    return mt_tasks_run(&x->files, write_some, x);
 }
 
 /* ---- all files ---- */

@@ -8,7 +8,7 @@ struct mt_hf_export {
     int64_t shard_bytes;          /* of tensors in a file, unless one tensor has more */
     const char *const *tokenizer; /* n_tokenizer files, copied under their own names */
     int n_tokenizer;
-    struct mt_ckpt_progress *progress; /* see mt_ckpt_verify_told */
+    struct mt_progress *progress; /* see mt_ckpt_verify_told */
 };
 /* Writes `to`, which must not be there yet: config.json, model.safetensors or shards with an index, the tokenizer's files. By several
  * threads, with a few MiB each; what is read is verified. Everything is fsynced, under the name `to`.exporting, and then renamed. After a

@@ -168,7 +168,7 @@ static mt_status write_config(struct importing *x, mt_err *e)
     return mt_manifest_add(&x->manifest, "config.yaml", bytes, sum, e);
 }
 
-static mt_status write_all(struct importing *x, struct mt_ckpt_progress *progress, mt_err *e)
+static mt_status write_all(struct importing *x, struct mt_progress *progress, mt_err *e)
 {
     const struct mt_compose_source from = {x, open_reader, seek_rank, read_bytes, finish_rank, close_reader};
     x->manifest.world = x->ranks;
@@ -177,7 +177,7 @@ static mt_status write_all(struct importing *x, struct mt_ckpt_progress *progres
     return mt_manifest_write(&x->manifest, x->to, e);
 }
 
-static mt_status write_folder(struct importing *x, struct mt_ckpt_progress *progress, mt_err *e)
+static mt_status write_folder(struct importing *x, struct mt_progress *progress, mt_err *e)
 {
     mt_err ignored = {0};
     MT_TRY(mt_compose_folder(x->to, e));
@@ -204,8 +204,8 @@ static mt_status read_config(const char *from, mt_config *c, enum mt_hf_family *
     return MT_OK;
 }
 
-static mt_status import(struct importing *x, enum mt_hf_family f, FILE *told,
-                        struct mt_ckpt_progress *progress, mt_err *e)
+static mt_status import(struct importing *x, enum mt_hf_family f, FILE *told, struct mt_progress *progress,
+                        mt_err *e)
 {
     struct mt_shape shape = mt_shape_of(x->cfg);
     MT_TRY(mt_hf_tensors_open(&x->tensors, f, &shape, e));
@@ -216,8 +216,7 @@ static mt_status import(struct importing *x, enum mt_hf_family f, FILE *told,
     return write_folder(x, progress, e);
 }
 
-mt_status mt_hf_import(const char *from, const char *to, FILE *told, struct mt_ckpt_progress *progress,
-                       mt_err *e)
+mt_status mt_hf_import(const char *from, const char *to, FILE *told, struct mt_progress *progress, mt_err *e)
 {
     static mt_config const zero;
     mt_config cfg = zero;

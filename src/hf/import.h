@@ -10,6 +10,6 @@
  * F32, BF16 or F16, experts each by themselves or fused (gate_up_proj [E, 2F, D], down_proj [E, D, F]). What is ignored, and why,
  * is told to `told`, a line each. After a failure nothing of it is left. CKPT names the file, and the tensor: missing, of another shape or type,
  * or unknown. CONFIG names the key of config.json that cannot be expressed. progress: see mt_ckpt_verify_told. */
-MT_MUST_USE mt_status mt_hf_import(const char *from, const char *to, FILE *told,
-                                   struct mt_ckpt_progress *progress, mt_err *e);
+MT_MUST_USE mt_status mt_hf_import(const char *from, const char *to, FILE *told, struct mt_progress *progress,
+                                   mt_err *e);
 #endif

@@ -1,9 +1,10 @@
 #include "launch/limit.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "launch/spawn.h"
 
 /* A number of one to `most` digits at *at, which moves behind it; -1: there is none. */
 static double number(const char **at, size_t most)
@@ -46,14 +47,13 @@ static bool is_number(const char *text)
 
 static bool ask(const char *id, double *left)
 {
-    char command[80], line[80] = "";
-    snprintf(command, sizeof command, "squeue -h -j %s -o %%L 2>/dev/null", id);
-    FILE *f = popen(command, "r");
-    if (!f) return false;
-    bool any = fgets(line, sizeof line, f);
-    if (pclose(f) || !any) return false;
-    line[strcspn(line, " \n")] = 0;
-    return mt_limit_parse(line, left);
+    struct mt_spawned x;
+    mt_err e = {0};
+    if (mt_spawn(&x, (const char *const[]){"squeue", "-h", "-j", id, "-o", "%L", NULL}, NULL, &e) != MT_OK ||
+        x.code)
+        return false;
+    x.out[strcspn(x.out, " \n")] = 0;
+    return mt_limit_parse(x.out, left);
 }
 
 double mt_limit_left(char *(*get)(const char *), double now)

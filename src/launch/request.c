@@ -137,7 +137,7 @@ static struct mt_script script_of(const struct mt_request *q, struct texts *t)
 mt_status mt_request_render(const struct mt_request *q, char **text, mt_err *e)
 {
     const char *name = q->array ? q->site->sweep_template : q->site->template;
-    char *template = NULL;
+    struct mt_text template = {0};
     struct texts *t = calloc(1, sizeof *t);
     *text = NULL;
     MT_REQUIRE(t, e, MT_IO, "no memory for a batch script");
@@ -146,10 +146,10 @@ mt_status mt_request_render(const struct mt_request *q, char **text, mt_err *e)
     if (st == MT_OK) st = quote_values(q, t, e);
     if (st == MT_OK) {
         struct mt_script x = script_of(q, t);
-        st = mt_script_render(&x, name, template, text, e);
+        st = mt_script_render(&x, name, template.at, text, e);
     }
     for (size_t i = 0; i < sizeof t->quoted / sizeof *t->quoted; i++) free(t->quoted[i]);
-    free(template);
+    mt_text_release(&template);
     free(t);
     return st;
 }

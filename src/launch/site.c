@@ -125,24 +125,9 @@ mt_status mt_site_flag(struct mt_site *s, const char *flag, const char *value, b
     return MT_OK;
 }
 
-static char *read_text(const char *path)
+mt_status mt_site_template(const struct mt_site *s, const char *name, struct mt_text *text, mt_err *e)
 {
     enum { MOST = 1 << 18 };
-    char *text = malloc(MOST);
-    FILE *f = text ? fopen(path, "r") : NULL;
-    size_t n = f ? fread(text, 1, MOST, f) : MOST;
-    bool bad = !f || ferror(f) || n == MOST;
-    if (f) fclose(f);
-    if (bad) {
-        free(text);
-        return NULL;
-    }
-    text[n] = 0;
-    return text;
-}
-
-mt_status mt_site_template(const struct mt_site *s, const char *name, char **text, mt_err *e)
-{
     char path[3 * MT_CONFIG_PATH], shared[MT_CONFIG_PATH + 16];
     const char *slash = strrchr(s->file, '/');
     if (strchr(name, '/'))
@@ -151,11 +136,9 @@ mt_status mt_site_template(const struct mt_site *s, const char *name, char **tex
         snprintf(path, sizeof path, "%.*s../%s", slash ? (int)(slash - s->file) + 1 : 0, s->file, name);
     snprintf(shared, sizeof shared, "slurm/%s", name);
     if (access(path, R_OK) && !strchr(name, '/')) (void)mt_site_shared(shared, path, sizeof path);
-    errno = 0;
-    *text = read_text(path);
-    MT_REQUIRE(*text, e, MT_CONFIG, "cannot read the template '%s' of %s: %s", path, s->file,
-               errno ? strerror(errno) : "too large");
-    return MT_OK;
+    mt_status st = mt_text_read(text, path, MOST, MT_CONFIG, e);
+    if (st != MT_OK) mt_err_while(e, "the template '%s' of %s", name, s->file);
+    return st;
 }
 
 mt_status mt_site_time(const char *time, char out[static 32], mt_err *e)

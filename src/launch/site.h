@@ -2,6 +2,7 @@
 #ifndef MT_LAUNCH_SITE_H
 #define MT_LAUNCH_SITE_H
 #include "base/status.h"
+#include "base/text.h"
 #include "config/config.h"
 
 typedef enum mt_choice_chain { MT_CHAIN_NONE, MT_CHAIN_SELF, MT_CHAIN_DEPENDENCY } mt_choice_chain;
@@ -20,7 +21,8 @@ MT_MUST_USE mt_status mt_site_load(struct mt_site *s, const char *name, mt_err *
 MT_MUST_USE mt_status mt_site_flag(struct mt_site *s, const char *flag, const char *value, bool *known,
                                    mt_err *e);
 /* The text of a template of this site (s->template): beside the site file's folder, or a path. Owned by the caller. */
-MT_MUST_USE mt_status mt_site_template(const struct mt_site *s, const char *name, char **text, mt_err *e);
+MT_MUST_USE mt_status mt_site_template(const struct mt_site *s, const char *name, struct mt_text *text,
+                                       mt_err *e);
 /* Seconds or Slurm's form as Slurm's form: "12h" is "12:00:00". CONFIG: neither. */
 MT_MUST_USE mt_status mt_site_time(const char *time, char out[static 32], mt_err *e);
 /* A line for each flag. */

@@ -154,7 +154,6 @@ static struct ending find_ending(const char *call, int code)
 static mt_status note_end(const struct child *k, const char *call, const struct ending *x, mt_err *e)
 {
     char path[PATH], tmp[PATH + 8], host[64] = "";
-    FILE *f;
     MT_TRY(beside(call, ".json", path, e));
     snprintf(tmp, sizeof tmp, "%s.tmp", path);
     gethostname(host, sizeof host - 1);
@@ -163,14 +162,7 @@ static mt_status note_end(const struct child *k, const char *call, const struct 
     cJSON_AddNumberToObject(o, "seconds", mt_now() - k->began);
     cJSON_AddStringToObject(o, "host", host);
     cJSON_AddStringToObject(o, "why", x->why);
-    char *text = cJSON_PrintUnformatted(o);
-    cJSON_Delete(o);
-    mt_status st = text ? mt_print_open(&f, tmp, e) : mt_err_set(e, MT_IO, "no memory for how a run ended");
-    if (st == MT_OK) {
-        fprintf(f, "%s\n", text);
-        st = mt_print_close(f, tmp, e);
-    }
-    cJSON_free(text);
+    mt_status st = mt_print_json(o, false, tmp, e);
     if (st == MT_OK && rename(tmp, path))
         st = mt_err_set(e, MT_IO, "cannot write '%s': %s", path, strerror(errno));
     return st;

@@ -1,7 +1,5 @@
 /* load.c: a tokenizer.json into tables. */
 #include <cjson/cJSON.h>
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -313,24 +311,13 @@ mt_status mt_tokenizer_parse(mt_tokenizer **out, const char *name, const char *t
     return st;
 }
 
-static mt_status read_whole(struct mt_text *out, FILE *f, const char *path, mt_err *e)
-{
-    char chunk[1 << 16];
-    size_t n;
-    while ((n = fread(chunk, 1, sizeof chunk, f)) > 0) MT_TRY(mt_text_append(out, chunk, (int64_t)n, e));
-    MT_REQUIRE(!ferror(f), e, MT_IO, "%s: cannot read: %s", path, strerror(errno));
-    return MT_OK;
-}
-
 mt_status mt_tokenizer_open(mt_tokenizer **out, const char *path, mt_err *e)
 {
+    enum { MOST = 1 << 30 };
     struct mt_text text = {0};
-    FILE *f = fopen(path, "rbe");
     *out = NULL;
-    MT_REQUIRE(f, e, MT_DATA, "%s: cannot open: %s", path, strerror(errno));
-    mt_status st = read_whole(&text, f, path, e);
-    fclose(f);
-    if (st == MT_OK) st = mt_tokenizer_parse(out, path, text.at ? text.at : "", text.bytes, e);
+    mt_status st = mt_text_read(&text, path, MOST, MT_DATA, e);
+    if (st == MT_OK) st = mt_tokenizer_parse(out, path, text.at, text.bytes, e);
     mt_text_release(&text);
     return st;
 }

@@ -4,25 +4,6 @@
 #include <string.h>
 #include <utf8proc.h>
 
-mt_status mt_text_append(struct mt_text *t, const char *from, int64_t bytes, mt_err *e)
-{
-    if (t->bytes + bytes > t->room) {
-        int64_t room = 2 * t->room + bytes + 64;
-        char *at = realloc(t->at, (size_t)room);
-        MT_REQUIRE(at, e, MT_IO, "no memory for %lld bytes of text", (long long)room);
-        t->at = at;
-        t->room = room;
-    }
-    if (bytes) memcpy(t->at + t->bytes, from, (size_t)bytes);
-    t->bytes += bytes;
-    return MT_OK;
-}
-void mt_text_release(struct mt_text *t)
-{
-    free(t->at);
-    *t = (struct mt_text){0};
-}
-
 /* The character at p: its bytes if it is valid; else minus those of its maximal subpart (table 3-7 of the standard: the second
  * byte's range depends on the first). */
 static int character(const unsigned char *p, int64_t left)

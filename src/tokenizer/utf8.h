@@ -3,15 +3,7 @@
 #define MT_TOKENIZER_UTF8_H
 #include <stdint.h>
 
-#include "base/status.h"
-
-/* Bytes that grow. */
-struct mt_text {
-    char *at; /* owned */
-    int64_t bytes, room;
-};
-MT_MUST_USE mt_status mt_text_append(struct mt_text *t, const char *from, int64_t bytes, mt_err *e);
-void mt_text_release(struct mt_text *t);
+#include "base/text.h"
 
 /* How many leading bytes are valid UTF-8. */
 int64_t mt_utf8_valid(const char *text, int64_t bytes);

@@ -13,13 +13,6 @@
 #include <time.h>
 #include <unistd.h>
 
-double mt_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* ---- opening ---- */
 /* Copies the lines of steps up to `step` to a new file, which then replaces the old one. */
 static mt_status keep_lines(const char *path, int64_t step, mt_err *e)

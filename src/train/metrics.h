@@ -4,6 +4,7 @@
 #define MT_TRAIN_METRICS_H
 #include <stdint.h>
 
+#include "base/clock.h"
 #include "data/balance.h"
 #include "train/session.h"
 #include "train/telemetry.h"
@@ -49,5 +50,4 @@ void mt_metrics_step(struct mt_metrics *m, const struct mt_session *s, const str
  * -1: none did. */
 void mt_metrics_left_out(struct mt_metrics *m, const struct mt_metrics_step *x, bool spike, int64_t rollback);
 void mt_metrics_valid(struct mt_metrics *m, int64_t step, double val_loss);
-double mt_now(void); /* seconds, monotonic */
 #endif

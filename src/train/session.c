@@ -442,6 +442,16 @@ void mt_session_close(struct mt_session *s)
     *s = (struct mt_session){0};
 }
 
+mt_status mt_session_items(const struct mt_session *s, struct mt_ckpt_items *x, mt_err *e)
+{
+    struct mt_ckpt_rank *rank = calloc((size_t)s->n_local, sizeof *rank);
+    MT_REQUIRE(rank, e, MT_IO, "no memory for %d ranks", s->n_local);
+    for (int i = 0; i < s->n_local; i++) rank[i] = (struct mt_ckpt_rank){&s->rank[i].model, &s->rank[i].ctx};
+    mt_status st = mt_ckpt_items_open(x, rank, s->n_local, e);
+    free(rank);
+    return st;
+}
+
 mt_status mt_session_run(struct mt_session *s, void (*host)(struct mt_ctx *, void *), mt_err *e)
 {
     void **args = s->args;

@@ -2,6 +2,7 @@
  * layout, arenas, executor. Training and sampling are sessions; a plan is one without arenas. */
 #ifndef MT_TRAIN_SESSION_H
 #define MT_TRAIN_SESSION_H
+#include "ckpt/items.h"
 #include "comm/comm.h"
 #include "config/config.h"
 #include "device/backend.h"
@@ -68,6 +69,8 @@ MT_MUST_USE mt_status mt_session_enqueue(struct mt_session *s, struct mt_ctx *ct
 /* Runs one host function on every rank of this process to its end, and gives the first one's sticky error. */
 MT_MUST_USE mt_status mt_session_run(struct mt_session *s, void (*host)(struct mt_ctx *, void *), mt_err *e);
 
+/* What a checkpoint holds of this process's ranks: mt_ckpt_items_open. */
+MT_MUST_USE mt_status mt_session_items(const struct mt_session *s, struct mt_ckpt_items *x, mt_err *e);
 /* The first rank's step of this session recorded on sim, with so many dispatch rounds everywhere; the caller releases it. */
 MT_MUST_USE mt_status mt_session_record(const struct mt_session *s, int rounds, struct mt_recording *q,
                                         mt_err *e);

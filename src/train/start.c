@@ -104,17 +104,6 @@ mt_status mt_run_prefetch(struct mt_run *r, int64_t step, mt_err *e)
     return MT_OK;
 }
 
-static mt_status open_items(struct mt_run *r, mt_err *e)
-{
-    struct mt_ckpt_rank *rank = calloc((size_t)r->s.n_local, sizeof *rank);
-    mt_status st = rank ? MT_OK : mt_err_set(e, MT_IO, "no memory for %d ranks", r->s.n_local);
-    for (int i = 0; i < r->s.n_local && rank; i++)
-        rank[i] = (struct mt_ckpt_rank){&r->s.rank[i].model, &r->s.rank[i].ctx};
-    if (rank) st = mt_ckpt_items_open(&r->items, rank, r->s.n_local, e);
-    free(rank);
-    return mt_job_agree(r->job, st, e);
-}
-
 /* Processes of two builds, or of two configurations, would not do the same. */
 static mt_status same_everywhere(const struct mt_run *r, mt_err *e)
 {
@@ -211,7 +200,7 @@ mt_status mt_run_open(struct mt_run *r, mt_err *e)
     if (r->job->me == 0) mt_ending_begin(&r->ending);
     (void)mt_job_any(r->job, false); /* what an earlier job left is gone before the others may write theirs */
     if (r->job->me != 0) mt_ending_begin(&r->ending);
-    MT_TRY(open_items(r, e));
+    MT_TRY(mt_job_agree(r->job, mt_session_items(&r->s, &r->items, e), e));
     MT_TRY(mt_run_open_saves(r, e));
     r->control.x[MT_CONTROL_STOP] = mt_watchdog_stop(r->watchdog);
     mt_control_agree(&r->control, r->job);

@@ -71,13 +71,13 @@ void mt_tracing_begin(struct mt_tracing *t, struct mt_session *s)
 {
     for (int i = 0; i < t->n; i++) mt_times_begin(&t->times[i], &s->rank[i].ctx, 0);
     (void)mt_job_any(&s->job, false); /* time 0 is where all processes leave this, about together */
-    int64_t now = mt_times_now();
+    int64_t now = mt_now_ns();
     for (int i = 0; i < t->n; i++) t->times[i].origin = now;
 }
 
 void mt_tracing_end(struct mt_tracing *t, struct mt_session *s)
 {
-    int64_t now = mt_times_now();
+    int64_t now = mt_now_ns();
     for (int i = 0; i < t->n; i++) mt_times_end(&t->times[i], &s->rank[i].ctx, now);
 }
 

@@ -27,7 +27,7 @@ static bool same(const char *folder, const struct world *w)
 }
 static mt_status reshard(const char *from, const char *name, int ranks, mt_err *e)
 {
-    struct mt_ckpt_progress p = {0};
+    struct mt_progress p = {0};
     *e = (mt_err){0};
     mt_status st = mt_ckpt_reshard(from, to(name), ranks, &p, e);
     if (st == MT_OK) CHECK(p.total > 0 && p.done > 0 && p.done <= p.total);

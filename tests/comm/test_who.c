@@ -1,5 +1,6 @@
 /* Ranks as text. */
 #include "check.h"
+#include "comm/job.h"
 #include "comm/who.h"
 
 static const char *text_of(const int *ranks, int n)

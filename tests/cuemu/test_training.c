@@ -234,10 +234,8 @@ TEST(checkpoint)
     struct mt_ckpt_meta meta = {.step = 1};
     struct mt_ckpt_loaded back = {0};
     const struct mt_job job = mt_job_alone(1);
-    CHECK(mt_ckpt_items_open(&a, &(struct mt_ckpt_rank){&from.s.rank[0].model, &from.s.rank[0].ctx}, 1, &e) ==
-          MT_OK);
-    CHECK(mt_ckpt_items_open(&b, &(struct mt_ckpt_rank){&to.s.rank[0].model, &to.s.rank[0].ctx}, 1, &e) ==
-          MT_OK);
+    CHECK(mt_session_items(&from.s, &a, &e) == MT_OK);
+    CHECK(mt_session_items(&to.s, &b, &e) == MT_OK);
     CHECK(mt_ckpt_save(folder, &a, &meta, &from.cfg, &e) == MT_OK);
     mt_ckpt_folder(folder, 1, path);
     if (!CHECK(mt_ckpt_load(path, &b, &job, false, &back, &e) == MT_OK)) printf("  %s\n", e.msg);

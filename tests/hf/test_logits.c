@@ -54,8 +54,7 @@ static bool session_open(struct mt_session *s, mt_config *cfg, const char *check
     cfg->train_loss_chunk = 10; /* which does not divide */
     cfg->data_valid_fraction = 0.1;
     if (!ok(mt_session_open(s, cfg, 1, inference, &e), &e)) return false;
-    mt_status st =
-        mt_ckpt_items_open(&items, &(struct mt_ckpt_rank){&s->rank[0].model, &s->rank[0].ctx}, 1, &e);
+    mt_status st = mt_session_items(s, &items, &e);
     if (st == MT_OK) st = mt_ckpt_load(checkpoint, &items, &alone, true, &loaded, &e);
     if (st == MT_OK) st = mt_session_run(s, mt_pack_step, &e);
     mt_ckpt_items_close(&items);

@@ -99,9 +99,14 @@ one_life() { # FOLDER
     [[ $rc == 0 ]] || kills=$((kills + 1))
 }
 
-# check_kills N: against the undisturbed run of eight in $work/whole
+# check_kills N: against an undisturbed run of eight, which it makes in $work/whole
 check_kills() {
     local lives=0 ends=0 bad=0
+    start_eight "$work/whole"
+    rc=0
+    wait $pid || rc=$?
+    cp "$work/log" "$work/out"
+    check "an undisturbed run" ended 0
     kills=0
     rm -rf "$work/cut"
     while [[ $kills -lt $1 && $bad == 0 ]]; do

@@ -107,10 +107,8 @@ static int copy_masters(struct training *moe, struct training *dense)
     struct mt_ckpt_items to, from;
     mt_err e = {0};
     int copied = 0;
-    CHECK(mt_ckpt_items_open(&to, &(struct mt_ckpt_rank){&moe->s.rank[0].model, &moe->s.rank[0].ctx}, 1,
-                             &e) == MT_OK);
-    CHECK(mt_ckpt_items_open(&from, &(struct mt_ckpt_rank){&dense->s.rank[0].model, &dense->s.rank[0].ctx}, 1,
-                             &e) == MT_OK);
+    CHECK(mt_session_items(&moe->s, &to, &e) == MT_OK);
+    CHECK(mt_session_items(&dense->s, &from, &e) == MT_OK);
     for (int64_t i = 0; i < to.n; i++) {
         char name[160];
         dense_name(to.item[i].name, name);

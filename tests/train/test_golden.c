@@ -111,8 +111,7 @@ static mt_status open_fixture(struct fixture *f, const char *name, const char *i
     MT_TRY(configure(f, isa, factor, e));
     MT_TRY(mt_session_open(&f->s, &f->cfg, 1, false, e));
     MT_TRY(mt_session_run(&f->s, mt_fill_step, e));
-    MT_TRY(mt_ckpt_items_open(&f->masters, &(struct mt_ckpt_rank){&f->s.rank[0].model, &f->s.rank[0].ctx}, 1,
-                              e));
+    MT_TRY(mt_session_items(&f->s, &f->masters, e));
     for (int64_t i = 0; i < f->masters.n; i++) {
         char init[160];
         snprintf(init, sizeof init, "init/%s", f->masters.item[i].name);

@@ -109,16 +109,12 @@ static uint64_t hash_state(struct mt_session *s)
     struct mt_ckpt_items x;
     mt_err e = {0};
     uint64_t h = 0xcbf29ce484222325u;
-    struct mt_ckpt_rank *rank = calloc((size_t)s->world, sizeof *rank);
-    MT_ASSERT(rank);
-    for (int i = 0; i < s->world; i++) rank[i] = (struct mt_ckpt_rank){&s->rank[i].model, &s->rank[i].ctx};
-    if (CHECK(mt_ckpt_items_open(&x, rank, s->world, &e) == MT_OK)) {
+    if (CHECK(mt_session_items(s, &x, &e) == MT_OK)) {
         for (int64_t i = 0; i < x.n; i++)
             for (int64_t k = x.item[i].first; k < x.item[i].first + x.item[i].n; k++)
                 h = hash_bytes(h, x.piece[k].data, x.piece[k].rows * mt_ckpt_row_bytes(&x.item[i]));
         mt_ckpt_items_close(&x);
     }
-    free(rank);
     return h;
 }
 
@@ -458,12 +454,9 @@ static void ckpt(struct run *x, const char *folder, bool save)
 {
     struct mt_ckpt_items items;
     struct mt_ckpt_meta meta = {.step = 2};
-    struct mt_ckpt_rank rank[4];
     char path[MT_CKPT_PATH];
     mt_err e = {0};
-    for (int i = 0; i < x->s.world; i++)
-        rank[i] = (struct mt_ckpt_rank){&x->s.rank[i].model, &x->s.rank[i].ctx};
-    mt_status st = mt_ckpt_items_open(&items, rank, x->s.world, &e);
+    mt_status st = mt_session_items(&x->s, &items, &e);
     mt_ckpt_folder(folder, 2, path);
     if (st == MT_OK && save) st = mt_ckpt_save(folder, &items, &meta, &x->cfg, &e);
     struct mt_job alone = mt_job_alone(x->s.world);

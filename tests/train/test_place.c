@@ -56,14 +56,10 @@ static void batches(struct mt_session *s, int64_t step)
     }
 }
 
-static bool open_items(struct mt_session *s, struct mt_ckpt_items *x)
+static bool open_items(const struct mt_session *s, struct mt_ckpt_items *x)
 {
-    struct mt_ckpt_rank *rank = calloc((size_t)s->world, sizeof *rank);
     mt_err e = {0};
-    for (int i = 0; i < s->world; i++) rank[i] = (struct mt_ckpt_rank){&s->rank[i].model, &s->rank[i].ctx};
-    bool ok = CHECK(mt_ckpt_items_open(x, rank, s->world, &e) == MT_OK);
-    free(rank);
-    return ok;
+    return CHECK(mt_session_items(s, x, &e) == MT_OK);
 }
 static uint64_t fnv(uint64_t h, const void *p, int64_t n)
 {

@@ -226,8 +226,7 @@ TEST(a_step_that_is_not_finite_changes_nothing)
     training_steps(&t, 0, 1);
     struct mt_ckpt_items items;
     mt_err e = {0};
-    if (CHECK(mt_ckpt_items_open(&items, &(struct mt_ckpt_rank){&t.s.rank[0].model, &t.s.rank[0].ctx}, 1,
-                                 &e) == MT_OK)) {
+    if (CHECK(mt_session_items(&t.s, &items, &e) == MT_OK)) {
         float kept = items.piece[items.item[3].first].data[5];
         items.piece[items.item[3].first].data[5] = (float)NAN;
         training_run(&t, mt_pack_step);

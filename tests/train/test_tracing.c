@@ -33,15 +33,13 @@ static void batches(struct mt_session *s, int64_t step)
 static uint64_t state_of(struct mt_session *s)
 {
     struct mt_ckpt_items items;
-    struct mt_ckpt_rank rank[WORLD];
     mt_err e = {0};
     uint64_t h = 1;
     for (int i = 0; i < WORLD; i++) {
-        rank[i] = (struct mt_ckpt_rank){&s->rank[i].model, &s->rank[i].ctx};
         h = training_hash_bytes(h, &s->rank[i].step.loss, 8);
         h = training_hash_bytes(h, &s->rank[i].step.norm, 8);
     }
-    if (!CHECK(mt_ckpt_items_open(&items, rank, WORLD, &e) == MT_OK)) return 0;
+    if (!CHECK(mt_session_items(s, &items, &e) == MT_OK)) return 0;
     for (int64_t i = 0; i < items.n; i++)
         for (int64_t k = items.item[i].first; k < items.item[i].first + items.item[i].n; k++)
             h = training_hash_bytes(h, items.piece[k].data,

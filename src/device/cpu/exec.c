@@ -65,12 +65,6 @@ MT_UNWATCHED void mt_exec_part(const struct mt_exec *e, struct mt_node *n, int p
 }
 
 /* ---- workers ---- */
-int64_t mt_exec_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 static void relax(void)
 {
 #if defined(__x86_64__)
@@ -81,13 +75,13 @@ static void relax(void)
 }
 static void spin(const struct mt_exec *e)
 {
-    int64_t end = mt_exec_now() + SPIN_NS;
+    int64_t end = mt_now_ns() + SPIN_NS;
     do
         for (int i = 0; i < 32; i++) {
             if (atomic_load_explicit(&e->ready, memory_order_relaxed)) return;
             relax();
         }
-    while (mt_exec_now() < end);
+    while (mt_now_ns() < end);
 }
 static void wait_for_work(struct mt_exec *e)
 {
@@ -135,9 +129,9 @@ static void *worker_main(void *arg)
         e->running++;
         mt_exec_unlock(e);
         if (e->o.delay_seed) mt_trial_delay(e, pick);
-        int64_t begun = mt_exec_now();
+        int64_t begun = mt_now_ns();
         item_run(e, i, w->scratch);
-        int64_t took = mt_exec_now() - begun;
+        int64_t took = mt_now_ns() - begun;
         mt_exec_lock(e);
         e->running--;
         i.rank->busy_ns += took;

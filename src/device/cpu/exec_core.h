@@ -13,6 +13,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/clock.h"
 #include "device/cpu/exec.h"
 #include "device/cpu/exec_stand.h"
 #include "device/cpu/fiber.h"
@@ -148,7 +149,6 @@ struct mt_node *mt_host_node(struct mt_exec_rank *r); /* a free node, to be fill
 void mt_host_push(struct mt_exec_rank *r, struct mt_node *n); /* the node just got */
 
 /* exec.c */
-int64_t mt_exec_now(void); /* ns */
 void mt_exec_lock(struct mt_exec *e);
 void mt_exec_unlock(struct mt_exec *e); /* and calls workers if there is work */
 static inline bool mt_exec_busy(const struct mt_exec *e)

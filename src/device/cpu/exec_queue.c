@@ -25,12 +25,12 @@ MT_UNWATCHED static void arrive(struct mt_exec_rank *r, struct mt_node *n)
 /* The compute stream stands still in a wait that is not met, and in a collective of its own. */
 static void stand(struct mt_exec_rank *r, const struct mt_node *n)
 {
-    if (n->stream == MT_COMPUTE && !r->stands) r->stands = mt_times_now();
+    if (n->stream == MT_COMPUTE && !r->stands) r->stands = mt_now_ns();
 }
 static void go_on(struct mt_exec_rank *r, const struct mt_node *n)
 {
     if (n->stream != MT_COMPUTE || !r->stands) return;
-    r->stood += mt_times_now() - r->stands;
+    r->stood += mt_now_ns() - r->stands;
     r->stands = 0;
 }
 

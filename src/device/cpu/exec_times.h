@@ -15,12 +15,12 @@ static inline void mt_time_reached(const struct mt_exec_rank *r, const struct mt
     if (n->rec < 0) return;
     const struct mt_times *t = r->ctx->times;
     int64_t *at = n->wait || mt_time_collective(n) ? &t->begin[n->rec] : &t->ready[n->rec];
-    if (!*at) *at = mt_times_now();
+    if (!*at) *at = mt_now_ns();
 }
 /* All members of its collective have come. */
 static inline void mt_time_met(const struct mt_exec_rank *r, const struct mt_node *n)
 {
-    if (n->rec >= 0) r->ctx->times->ready[n->rec] = mt_times_now();
+    if (n->rec >= 0) r->ctx->times->ready[n->rec] = mt_now_ns();
 }
 /* A worker is about to run the item. A wire does not tell when other members come: it moves from when it was asked to. */
 static inline void mt_time_started(const struct mt_item *i)
@@ -28,7 +28,7 @@ static inline void mt_time_started(const struct mt_item *i)
     struct mt_times *t = i->rank->ctx->times;
     const struct mt_node *n = i->node;
     if (!t || (n && (n->rec < 0 || i->part > 0 || n->meet))) return;
-    int64_t now = mt_times_now();
+    int64_t now = mt_now_ns();
     if (!n)
         t->host_since = now;
     else if (!n->wire)
@@ -38,7 +38,7 @@ static inline void mt_time_started(const struct mt_item *i)
 }
 static inline void mt_time_over(const struct mt_exec_rank *r, const struct mt_node *n)
 {
-    if (n->rec >= 0) r->ctx->times->end[n->rec] = mt_times_now();
+    if (n->rec >= 0) r->ctx->times->end[n->rec] = mt_now_ns();
 }
 
 /* ---- host code ---- */
@@ -58,7 +58,7 @@ static inline void mt_time_host_left(const struct mt_exec_rank *r)
         return;
     }
     t->host[t->n_host++] = (struct mt_host_span){.begin = t->host_since,
-                                                 .end = mt_times_now(),
+                                                 .end = mt_now_ns(),
                                                  .left = r->host == MT_HOST_READ    ? MT_LEFT_READ
                                                          : r->host == MT_HOST_SPACE ? MT_LEFT_FULL
                                                                                     : MT_LEFT_END,

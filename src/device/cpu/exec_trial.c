@@ -17,7 +17,7 @@ void mt_trial_delay(const struct mt_exec *e, int64_t pick)
         nanosleep(&(struct timespec){ns / 1000000000, ns % 1000000000}, NULL);
         return;
     }
-    for (int64_t end = mt_exec_now() + ns; mt_exec_now() < end;) continue;
+    for (int64_t end = mt_now_ns() + ns; mt_now_ns() < end;) continue;
 }
 
 static void note_done(const struct mt_exec_rank *r, int64_t done[MT_N_STREAMS])

@@ -21,7 +21,7 @@ void mt_wire_started(struct mt_exec_rank *r, struct mt_node *n)
 
 bool mt_wire_due(const struct mt_exec *e)
 {
-    return e->n_flights && !e->looking && (!e->n_items || mt_exec_now() - e->looked >= LOOK_NS);
+    return e->n_flights && !e->looking && (!e->n_items || mt_now_ns() - e->looked >= LOOK_NS);
 }
 
 /* Greetings are over: on to the moves, if all mean the same; if not, nothing more happens. Else the whole is over. */
@@ -46,7 +46,7 @@ void mt_wire_look(struct mt_exec *e)
     }
     mt_exec_lock(e);
     e->looking = false;
-    e->looked = mt_exec_now();
+    e->looked = mt_now_ns();
     for (int i = n - 1; i >= 0; i--) {
         struct mt_flight f = e->flight[i];
         if (!f.over) continue;
