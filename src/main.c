@@ -15,24 +15,26 @@ typedef struct command {
     mt_status (*run)(int argc, char **argv, mt_err *e);
     const char *arguments;
     const char *purpose;
+    bool helps; /* it answers --help itself, at length */
 } command;
 
 static const command commands[] = {
-    {"train", mt_cmd_train, "CONFIG [key=value ...]", "run the training loop"},
-    {"plan", mt_cmd_plan, "CONFIG [--ranks N] ...", "what a run would take on a cluster, without one"},
+    {"train", mt_cmd_train, "CONFIG [key=value ...]", "run the training loop", false},
+    {"plan", mt_cmd_plan, "CONFIG [--ranks N] ...", "what a run would take on a cluster, without one", false},
     {"sweep", mt_cmd_sweep, "SWEEP.yaml [--plan | --slurm] ...",
-     "many runs, planned, run here or by Slurm, compared"},
-    {"report", mt_cmd_report, "RUN_DIR ... [-o FILE]", "runs as a page: curves, memory, experts, events"},
+     "many runs, planned, run here or by Slurm, compared", false},
+    {"report", mt_cmd_report, "RUN_DIR ... [-o FILE]", "runs as a page: curves, memory, experts, events",
+     false},
     {"doctor", mt_cmd_doctor, "[--cluster NAME] | --calibrate FILE",
-     "is this machine, or allocation, fit? Or measured, as a cluster file"},
-    {"submit", mt_cmd_submit, "CONFIG [--nodes N] ...", "a run as a chain of jobs of a Slurm cluster"},
-    {"job", mt_cmd_job, "begin|end|list ...", "what a batch script does around its run"},
-    {"sample", mt_cmd_sample, "CKPT [--prompt TEXT] ...", "generate text from a saved checkpoint"},
-    {"ckpt", mt_cmd_ckpt, "VERB ...", "list, show and verify checkpoints"},
-    {"data", mt_cmd_data, "pack|info|check ...", "make and examine data files"},
-    {"options", mt_cmd_options, "[--markdown]", "list every option, from the one table"},
-    {"help", help, "[COMMAND]", "this list, or one command's line"},
-    {"version", version, "", "print the version"},
+     "is this machine, or allocation, fit? Or measured, as a cluster file", false},
+    {"submit", mt_cmd_submit, "CONFIG [--nodes N] ...", "a run as a chain of jobs of a Slurm cluster", true},
+    {"job", mt_cmd_job, "begin|end|list ...", "what a batch script does around its run", false},
+    {"sample", mt_cmd_sample, "CKPT [--prompt TEXT] ...", "generate text from a saved checkpoint", false},
+    {"ckpt", mt_cmd_ckpt, "VERB ...", "ls, show, verify, diff, reshard, prune, export, import", false},
+    {"data", mt_cmd_data, "pack|info|check ...", "make and examine data files", true},
+    {"options", mt_cmd_options, "[--markdown]", "list every option, from the one table", false},
+    {"help", help, "[COMMAND]", "this list, or one command's line", false},
+    {"version", version, "", "print the version", false},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
@@ -92,7 +94,9 @@ static mt_status run(int argc, char **argv, mt_err *e)
 {
     MT_REQUIRE(argc > 1, e, MT_CONFIG, "which command? Try: moetitan help");
     const command *c = find(argv[1]);
-    return c ? c->run(argc - 1, argv + 1, e) : unknown(argv[1], e);
+    if (!c) return unknown(argv[1], e);
+    bool asks = argc == 3 && (!strcmp(argv[2], "--help") || !strcmp(argv[2], "-h"));
+    return asks && !c->helps ? help(2, argv, e) : c->run(argc - 1, argv + 1, e);
 }
 
 int main(int argc, char **argv)

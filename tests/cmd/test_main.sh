@@ -13,6 +13,11 @@ done
 run "$MT_BIN" help data
 check "help of one command" test "$(wc -l <"$work/out")" = 1
 check "help of one command names it" says 'moetitan data '
+for command in train plan sweep report doctor submit job sample ckpt data options; do
+    run "$MT_BIN" $command --help
+    check "$command --help" ended 0
+    check "$command --help: names it" says "moetitan $command "
+done
 run "$MT_BIN"
 check "no command: a configuration error" ended 2
 check "no command: where help is" says '^moetitan: .*moetitan help'
