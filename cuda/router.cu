@@ -76,7 +76,10 @@ __global__ void __launch_bounds__(THREADS) topk_kernel(MT_CALL c)
     pick p = {INFINITY, -1};
     double sum = 0;
     for (int64_t k = 0; k < K; k++) {
-        p = next_pick(s, bias, E, p, lane);
+        if (f.forced)
+            p.id = (int32_t)((n % f.forced * K + k) % E);
+        else
+            p = next_pick(s, bias, E, p, lane);
         sum += (double)s[p.id];
         if (lane == 0) {
             ids[k] = p.id;

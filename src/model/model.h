@@ -17,6 +17,7 @@ struct mt_model_options {
     double eps, theta, route_scale, init_std;
     mt_choice_score score;
     bool route_norm, inference;
+    bool balanced; /* experts in turn, whatever the router says */
     mt_dtype dtype;
     int64_t micro_batches;
     int64_t span; /* micro-batches that go through a block together: 1, or all of them */

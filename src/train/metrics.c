@@ -127,6 +127,8 @@ void mt_metrics_banner(const struct mt_metrics *m, const struct mt_session *s)
            (double)mt_params_total(d) / 1e6, (double)mt_params_active(d) / 1e6, (long long)d->L,
            (long long)d->D);
     if (d->E) mt_say(", %lld experts top-%lld", (long long)d->E, (long long)d->K);
+    if (s->cfg->moe_routing == MT_ROUTING_BALANCED)
+        mt_say("\nrouting   balanced by force (moe.routing), to measure speed: what is learned is of no use");
     if (s->device)
         mt_say("\ndevice    %s, %s; %s; at most %.0f GFLOP/s by its clock\n", s->target->name,
                mt_dtype_name(s->cfg->train_dtype), s->found, m->peak_flops / 1e9);
@@ -218,7 +220,8 @@ void mt_metrics_step(struct mt_metrics *m, const struct mt_session *s, const str
                  x->step, x->tokens, x->loss, x->grad_norm, x->lr, rate, mfu, x->data_wait_s,
                  s->plan.peak[MT_DEVICE_ARENA], s->plan.peak[MT_HOST_ARENA], resident_bytes(m), x->exposed_s);
     if (x->balance > 0)
-        n += snprintf(line + n, sizeof line - (size_t)n, ", \"expert_balance\": %.3f", x->balance);
+        n += snprintf(line + n, sizeof line - (size_t)n, ", \"routing\": \"%s\", \"expert_balance\": %.3f",
+                      mt_choices_routing[s->cfg->moe_routing], x->balance);
     if (x->imbalance.data > 0)
         n += snprintf(line + n, sizeof line - (size_t)n,
                       ", \"rank_imbalance\": %.4f, \"rank_imbalance_data_order\": %.4f", x->imbalance.placed,
@@ -236,7 +239,8 @@ void mt_metrics_step(struct mt_metrics *m, const struct mt_session *s, const str
            (long long)x->step, (long long)x->steps, 100.0 * (double)x->step / (double)x->steps, x->loss,
            x->grad_norm, x->lr, rate,
            m->peak_flops > 0 ? 100 * rate * m->flops_per_token / m->peak_flops : 0);
-    if (x->balance > 0) mt_say("  experts %.2fx", x->balance);
+    if (x->balance > 0) mt_say("  experts %.2fx%s", x->balance,
+                               s->cfg->moe_routing == MT_ROUTING_BALANCED ? " forced" : "");
     mt_say("  data %.0f ms  mem %.0f MiB  ETA %.0f s\n", 1e3 * x->data_wait_s,
            (double)s->plan.peak[MT_DEVICE_ARENA] / (1 << 20), each * (double)(x->steps - x->step));
     m->tokens_since_log = 0;

@@ -181,6 +181,7 @@ static struct mt_model_options model_options(const struct mt_session *s, int ran
         .score = c->model_score,
         .route_norm = c->model_route_norm,
         .inference = s->inference,
+        .balanced = c->moe_routing == MT_ROUTING_BALANCED && !s->inference,
         .dtype = c->train_dtype,
         .mesh = s->mesh,
         .rank = rank,

@@ -290,6 +290,7 @@ TEST(router_topk)
         for (int norm = 0; norm < 2; norm++)
             TRY(router_topk, "N=7 E=45 K=6", .scalar = {I_(score), I_(norm), F_(2.5)}, .fill = logits_apart,
                 .one_type = true);
+    TRY(router_topk, "N=7 E=45 K=6", .scalar = {I_(1), I_(1), F_(2.5), I_(5)}, .one_type = true);
     bad_logits();
 }
 TEST(route_sort)

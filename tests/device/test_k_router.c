@@ -89,7 +89,7 @@ TEST(gradient_of_w)
 /* ---- choice and gates, and their gradient ---- */
 
 struct route {
-    int64_t N, E, K, score, norm;
+    int64_t N, E, K, score, norm, forced;
     double scale;
     double *logits, *bias, *ids, *gates, *dgates, *dlogits;
     bool frozen; /* ids stay as they are: what is differentiated */
@@ -185,7 +185,7 @@ static struct kc run_topk(const struct route *r, int64_t pad)
 {
     struct kc k = {.op = MT_OP_router_topk,
                    .kernel = mt_cpu_router_topk,
-                   .s = {{.i = r->score}, {.i = r->norm}, {.f = r->scale}}};
+                   .s = {{.i = r->score}, {.i = r->norm}, {.f = r->scale}, {.i = r->forced}}};
     kc_arg(&k, MT_I32, r->N, r->K, 0, pad, NULL);
     kc_arg(&k, MT_F32, r->N, r->K, 0, pad + 1, NULL);
     kc_arg(&k, MT_F32, r->N, r->E, 0, pad + 2, r->logits);
@@ -233,6 +233,22 @@ TEST(topk_bias_chooses_but_does_not_weigh)
     kc_check_close(&k, 1, gates, 5e-7);
     kc_release(&k);
     route_free(&r);
+}
+/* In turn, from the start of every sequence of five tokens on; gates are those of the experts that a token was sent to. */
+TEST(topk_forced)
+{
+    for (int variant = 0; variant < 4; variant++) {
+        struct route r = route_new(10, 6, 2, variant);
+        r.forced = 5;
+        for (int i = 0; i < 20; i++) r.ids[i] = i % 10 % 6;
+        r.frozen = true;
+        route_fwd(&r);
+        struct kc k = run_topk(&r, 1);
+        kc_check_equal(&k, 0, r.ids);
+        kc_check_close(&k, 1, r.gates, 5e-7);
+        kc_release(&k);
+        route_free(&r);
+    }
 }
 TEST(topk_nan_and_infinity)
 {
@@ -371,6 +387,7 @@ int main(void)
     RUN(topk);
     RUN(topk_ties_go_to_the_lower_id);
     RUN(topk_bias_chooses_but_does_not_weigh);
+    RUN(topk_forced);
     RUN(topk_nan_and_infinity);
     RUN(backward);
     RUN(backward_nan_shows);

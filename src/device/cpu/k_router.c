@@ -67,20 +67,33 @@ MT_VEC_INLINE void scores_of(float *s, const float *logits, int64_t E, int64_t s
     for (int64_t e = 0; e < E; e++) s[e] *= inv;
 }
 
-/* ids of the K largest, largest first, ties by id; returns whether all were numbers. ids are valid in any case. */
-static bool choose(int32_t *ids, const float *choice, int64_t E, int64_t K)
+/* s + bias; returns whether all are numbers. */
+static bool choice_of(float *choice, const float *s, const float *bias, int64_t E)
 {
     bool numbers = true;
     for (int64_t e = 0; e < E; e++) {
+        choice[e] = s[e] + bias[e];
+        numbers &= choice[e] == choice[e];
+    }
+    return numbers;
+}
+
+/* ids of the K largest, largest first, ties by id; a NaN is never the largest. ids are valid in any case. */
+static void choose(int32_t *ids, const float *choice, int64_t E, int64_t K)
+{
+    for (int64_t e = 0; e < E; e++) {
         float v = choice[e];
-        numbers &= v == v;
         int64_t k = e < K ? e : K;
         if (e >= K && !(v > choice[ids[K - 1]])) continue;
         if (k == K) k--;
         for (; k > 0 && v > choice[ids[k - 1]]; k--) ids[k] = ids[k - 1];
         ids[k] = (int32_t)e;
     }
-    return numbers;
+}
+/* Round robin: any run of tokens meets each expert equally often, to within one. */
+static void force(int32_t *ids, int64_t token, int64_t E, int64_t K)
+{
+    for (int64_t k = 0; k < K; k++) ids[k] = (int32_t)((token * K + k) % E);
 }
 
 /* gates: scale s[id], over their sum if norm */
@@ -107,12 +120,13 @@ MT_VEC void mt_cpu_router_topk(const struct mt_call *c, int part, int parts, voi
         int32_t *ids = (int32_t *)a->ids + n * c->ld[0];
         float *gates = (float *)a->gates + n * c->ld[1];
         scores_of(s, (const float *)a->logits + n * c->ld[2], E, f->score);
-        for (int64_t e = 0; e < E; e++) choice[e] = s[e] + bias[e];
-        if (choose(ids, choice, E, K)) {
-            gates_of(gates, ids, s, K, f);
-        } else { /* a NaN is never the largest, but must not go unseen */
-            for (int64_t k = 0; k < K; k++) gates[k] = NAN;
-        }
+        bool numbers = choice_of(choice, s, bias, E);
+        if (f->forced)
+            force(ids, n % f->forced, E, K);
+        else
+            choose(ids, choice, E, K);
+        gates_of(gates, ids, s, K, f);
+        for (int64_t k = 0; k < K && !numbers; k++) gates[k] = NAN; /* it must not go unseen */
     }
 }
 
