@@ -17,6 +17,8 @@ struct mt_model_options {
     double eps, theta, route_scale, init_std;
     mt_choice_score score;
     bool route_norm, inference;
+    int64_t n_group, topk_group;
+    mt_choice_group_score group_score;
     bool balanced; /* experts in turn, whatever the router says */
     mt_dtype dtype;
     int64_t micro_batches;

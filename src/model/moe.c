@@ -62,7 +62,8 @@ static void route(struct mt_rank *r, int l)
     struct mt_routing w = routing_of(r, l);
     mt_router_logits(s, r->b.logits, r->b.n2, y->w[MT_FORWARD].router);
     mt_router_topk(s, p.ids, p.gates, r->b.logits, y->bias, m->opt.score, m->opt.route_norm,
-                   m->opt.route_scale, m->opt.balanced ? m->shape.S : 0);
+                   m->opt.route_scale, m->opt.balanced ? m->shape.S : 0, m->opt.n_group, m->opt.topk_group,
+                   m->opt.group_score == MT_GROUP_SCORE_TOP2);
     mt_route_sort(s, p.order, p.slot, p.counts, p.ids);
     if (!m->opt.inference) mt_counts_add(s, y->load, p.counts);
     if (w.ep > 1) {

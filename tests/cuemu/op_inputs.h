@@ -91,6 +91,12 @@ static inline void logits_apart(struct trial *t)
     for (int64_t n = 0; n < trial_dim(t, 'N'); n++)
         for (int64_t e = 0; e < E; e++) x[n * ld + e] = n == 1 ? 0.5f : (float)((e * 7 + n) % E) * 0.05f - 1;
 }
+/* Random ones, but for a row in which all experts of all groups are equal. */
+static inline void one_tied(struct trial *t)
+{
+    float *x = trial_at(t, "logits"), *bias = trial_at(t, "bias");
+    for (int64_t e = 0; e < trial_dim(t, 'E'); e++) x[trial_ld(t, "logits") + e] = 0.5f, bias[e] = 0;
+}
 static inline void positive(struct trial *t, const char *name, int64_t n)
 {
     float *x = trial_at(t, name);

@@ -274,7 +274,7 @@ static void bad_logits(void)
     struct side s;
     struct trial t;
     const struct trial_spec p = {
-        .op = MT_OP_router_topk, .dims = "N=4 E=8 K=8", .scalar = {I_(1), I_(1), F_(1)}, .fill = with_nan};
+        .op = MT_OP_router_topk, .dims = "N=4 E=8 K=8", .scalar = {I_(1), I_(1), F_(1), I_(0), I_(1), I_(1)}, .fill = with_nan};
     trial_run(&t, &s, CUDA, &p, MT_F32);
     const float *gate = trial_at(&t, "gates");
     const int32_t *id = trial_at(&t, "ids");
@@ -288,9 +288,14 @@ TEST(router_topk)
 {
     for (int score = 0; score < 2; score++)
         for (int norm = 0; norm < 2; norm++)
-            TRY(router_topk, "N=7 E=45 K=6", .scalar = {I_(score), I_(norm), F_(2.5)}, .fill = logits_apart,
+            TRY(router_topk, "N=7 E=45 K=6", .scalar = {I_(score), I_(norm), F_(2.5), I_(0), I_(1), I_(1)}, .fill = logits_apart,
                 .one_type = true);
-    TRY(router_topk, "N=7 E=45 K=6", .scalar = {I_(1), I_(1), F_(2.5), I_(5)}, .one_type = true);
+    TRY(router_topk, "N=7 E=45 K=6", .scalar = {I_(1), I_(1), F_(2.5), I_(5), I_(1), I_(1)}, .one_type = true);
+    for (int best2 = 0; best2 < 2; best2++) {
+        TRY(router_topk, "N=9 E=48 K=6", .scalar = {I_(1), I_(1), F_(2.5), I_(0), I_(6), I_(3), I_(best2)}, .one_type = true);
+        TRY(router_topk, "N=7 E=256 K=8", .scalar = {I_(0), I_(0), F_(1), I_(0), I_(8), I_(4), I_(best2)}, .fill = one_tied,
+            .one_type = true);
+    }
     bad_logits();
 }
 TEST(route_sort)

@@ -90,6 +90,30 @@ static void choose(int32_t *ids, const float *choice, int64_t E, int64_t K)
         ids[k] = (int32_t)e;
     }
 }
+/* A group's best choice, or the sum of its two best. */
+static float group_score(const float *choice, int64_t n, bool best2)
+{
+    float best = -INFINITY, next = -INFINITY;
+    for (int64_t e = 0; e < n; e++) {
+        if (choice[e] > best)
+            next = best, best = choice[e];
+        else if (choice[e] > next)
+            next = choice[e];
+    }
+    return best2 ? best + next : best;
+}
+/* Choices outside of the `limit` best groups are out. scratch: two arrays of a number a group */
+static void limit_groups(float *choice, int64_t E, const struct mt_scalars_router_topk *f, float *score,
+                         int32_t *kept)
+{
+    int64_t n = E / f->groups, k = 0;
+    for (int64_t g = 0; g < f->groups; g++) score[g] = group_score(choice + g * n, n, f->best2);
+    choose(kept, score, f->groups, f->limit);
+    for (int64_t g = 0; g < f->groups; g++) score[g] = -INFINITY;
+    for (; k < f->limit; k++) score[kept[k]] = 0;
+    for (int64_t e = 0; e < E; e++)
+        if (score[e / n] < 0) choice[e] = -INFINITY;
+}
 /* Round robin: any run of tokens meets each expert equally often, to within one. */
 static void force(int32_t *ids, int64_t token, int64_t E, int64_t K)
 {
@@ -113,14 +137,15 @@ MT_VEC void mt_cpu_router_topk(const struct mt_call *c, int part, int parts, voi
     const struct mt_scalars_router_topk *f = MT_SCALARS(router_topk, c);
     const float *bias = a->bias;
     int64_t E = mt_dim(c, 'E'), K = mt_dim(c, 'K'), lo, hi;
-    float *s = scratch, *choice = s + E;
-    MT_ASSERT(K <= E && E * 8 <= MT_SCRATCH_BYTES);
+    float *s = scratch, *choice = s + E, *groups = choice + E;
+    MT_ASSERT(K <= E && E * 16 <= MT_SCRATCH_BYTES && f->groups <= E && f->limit <= f->groups);
     mt_share(mt_dim(c, 'N'), 1, part, parts, &lo, &hi);
     for (int64_t n = lo; n < hi; n++) {
         int32_t *ids = (int32_t *)a->ids + n * c->ld[0];
         float *gates = (float *)a->gates + n * c->ld[1];
         scores_of(s, (const float *)a->logits + n * c->ld[2], E, f->score);
         bool numbers = choice_of(choice, s, bias, E);
+        if (f->groups > 1) limit_groups(choice, E, f, groups, (int32_t *)(groups + E));
         if (f->forced)
             force(ids, n % f->forced, E, K);
         else
