@@ -1,63 +1,14 @@
 /* From scores of experts to chosen ones and gates, in f32, and back: a warp a token. The sort by expert is in sort.cu, the
  * products with the router's weight in products.cu. */
-#include "mt_kernel.cuh"
+#include "mt_router.cuh"
 
 namespace
 {
-constexpr int THREADS = 128, TOKENS = THREADS / 32;
-
-/* A warp's share of a token's scores lies in shared memory, [TOKENS][E] f32. score: 0 softmax over all experts, 1
- * sigmoid. */
-MT_DEVICE void scores_of(float *s, const float *logits, int64_t E, int64_t score, int lane)
-{
-    if (score) {
-        for (int64_t e = lane; e < E; e += 32) s[e] = mt_sigmoid(logits[e]);
-        __syncwarp();
-        return;
-    }
-    float top = -INFINITY;
-    for (int64_t e = lane; e < E; e += 32) top = fmaxf(top, logits[e]);
-    top = mt_warp_max(top);
-    double sum = 0;
-    for (int64_t e = lane; e < E; e += 32) {
-        s[e] = expf(logits[e] - top);
-        sum += (double)s[e];
-    }
-    const float inv = (float)(1 / mt_warp_add(sum));
-    for (int64_t e = lane; e < E; e += 32) s[e] *= inv;
-    __syncwarp();
-}
-
-struct pick {
-    float value;
-    int32_t id;
-};
-/* Whether a comes before b: the larger one, of equal ones the lower id. */
-MT_DEVICE bool before(pick a, pick b)
-{
-    return a.value > b.value || (a.value == b.value && a.id < b.id);
-}
-/* The first of n values that come after `last`. A NaN counts as the least, so that ids are valid in any case. */
-template <class F> MT_DEVICE pick next_pick(F value, int64_t n, pick last, int lane)
-{
-    pick best = {-INFINITY, INT32_MAX};
-    for (int64_t e = lane; e < n; e += 32) {
-        const float v = value(e);
-        const pick p = {v == v ? v : -INFINITY, (int32_t)e};
-        if (before(last, p) && before(p, best)) best = p;
-    }
-#pragma unroll
-    for (int o = 16; o; o >>= 1) {
-        const pick other = {__shfl_xor_sync(MT_WARP_ALL, best.value, o),
-                            __shfl_xor_sync(MT_WARP_ALL, best.id, o)};
-        if (before(other, best)) best = other;
-    }
-    return best;
-}
+constexpr int THREADS = MT_ROUTER_THREADS, TOKENS = MT_ROUTER_TOKENS;
 
 /* Scores of groups of experts into g: the best choice of each, or the sum of its two best. Returns the last of the `limit` best
  * groups: those behind it are out. */
-MT_DEVICE pick last_group(float *g, const float *s, const float *bias, int64_t E,
+MT_DEVICE mt_pick last_group(float *g, const float *s, const float *bias, int64_t E,
                           const mt_scalars_router_topk &f, int lane)
 {
     const int64_t n = E / f.groups;
@@ -75,8 +26,8 @@ MT_DEVICE pick last_group(float *g, const float *s, const float *bias, int64_t E
         g[i] = f.best2 ? best + next : best;
     }
     __syncwarp();
-    pick p = {INFINITY, -1};
-    for (int64_t k = 0; k < f.limit; k++) p = next_pick([=](int64_t i) { return g[i]; }, f.groups, p, lane);
+    mt_pick p = {INFINITY, -1};
+    for (int64_t k = 0; k < f.limit; k++) p = mt_next_pick([=](int64_t i) { return g[i]; }, f.groups, p, lane);
     return p;
 }
 
@@ -91,7 +42,7 @@ __global__ void __launch_bounds__(THREADS) topk_kernel(MT_CALL c)
     if (n >= MT_DIM(c, 'N')) return;
     float *s = all + warp * (E + f.groups), *g = s + E, *gate = static_cast<float *>(a.gates) + n * c.ld[1];
     int32_t *ids = static_cast<int32_t *>(a.ids) + n * c.ld[0];
-    scores_of(s, static_cast<const float *>(a.logits) + n * c.ld[2], E, f.score, lane);
+    mt_router_scores(s, static_cast<const float *>(a.logits) + n * c.ld[2], E, f.score, lane);
     int bad = 0;
     for (int64_t e = lane; e < E; e += 32) {
         const float v = s[e] + bias[e];
@@ -99,18 +50,18 @@ __global__ void __launch_bounds__(THREADS) topk_kernel(MT_CALL c)
     }
     const bool numbers = !__any_sync(MT_WARP_ALL, bad);
     const int64_t of_group = E / f.groups;
-    const pick last = f.groups > 1 ? last_group(g, s, bias, E, f, lane) : pick{-INFINITY, INT32_MAX};
+    const mt_pick last = f.groups > 1 ? last_group(g, s, bias, E, f, lane) : mt_pick{-INFINITY, INT32_MAX};
     const auto choice = [=](int64_t e) {
         const int32_t i = (int32_t)(e / of_group);
-        return f.groups > 1 && before(last, pick{g[i], i}) ? -INFINITY : s[e] + bias[e];
+        return f.groups > 1 && mt_before(last, mt_pick{g[i], i}) ? -INFINITY : s[e] + bias[e];
     };
-    pick p = {INFINITY, -1};
+    mt_pick p = {INFINITY, -1};
     double sum = 0;
     for (int64_t k = 0; k < K; k++) {
         if (f.forced)
             p.id = (int32_t)((n % f.forced * K + k) % E);
         else
-            p = next_pick(choice, E, p, lane);
+            p = mt_next_pick(choice, E, p, lane);
         sum += (double)s[p.id];
         if (lane == 0) {
             ids[k] = p.id;
@@ -159,7 +110,7 @@ MT_DEVICE void softmax_row(const mt_call &c, float *dl, const float *dg, const i
     const double scale = MT_SCALARS(router_bwd, &c)->scale;
     const int64_t E = MT_DIM(c, 'E'), K = MT_DIM(c, 'K');
     double dot = 0;
-    scores_of(p, logits, E, 0, lane);
+    mt_router_scores(p, logits, E, 0, lane);
     for (int64_t k = lane; k < K; k += 32) dot += scale * (double)dg[k] * (double)p[ids[k]];
     dot = mt_warp_add(dot);
     for (int64_t e = lane; e < E; e += 32) dl[e] = -p[e] * (float)dot;

@@ -64,6 +64,7 @@ static void route(struct mt_rank *r, int l)
     mt_router_topk(s, p.ids, p.gates, r->b.logits, y->bias, m->opt.score, m->opt.route_norm,
                    m->opt.route_scale, m->opt.balanced ? m->shape.S : 0, m->opt.n_group, m->opt.topk_group,
                    m->opt.group_score == MT_GROUP_SCORE_TOP2);
+    if (r->train) mt_aux_forward(r, l);
     mt_route_sort(s, p.order, p.slot, p.counts, p.ids);
     if (!m->opt.inference) mt_counts_add(s, y->load, p.counts);
     if (w.ep > 1) {
@@ -249,6 +250,7 @@ void mt_moe_backward(struct mt_rank *r, int l, mt_view dy)
         mt_router_logits(s, b->logits, b->n2, a->w[MT_BACKWARD].router);
     mt_router_bwd(s, b->dlogits, b->dgates, p.ids, b->logits, m->opt.score, m->opt.route_norm,
                   m->opt.route_scale);
+    mt_aux_backward(r, l);
     mt_router_bwdw(s, a->g.router, b->dlogits, b->n2);
     mt_router_bwdx(s, b->dn2, b->dlogits, a->w[MT_BACKWARD].router);
 }

@@ -118,6 +118,14 @@ static int64_t stood_still(const struct mt_run *r)
     return r->s.exec ? mt_exec_stood(r->s.exec) : 0;
 }
 
+/* Means over tokens and blocks of experts of what routers learn besides. */
+static void mean_aux(const struct mt_run *r, const struct mt_step *t, double aux[MT_N_AUX])
+{
+    const struct mt_shape *d = &r->s.rank[0].model.shape;
+    double n = (double)(r->cfg->train_global_batch * d->S * (d->L - d->first_dense));
+    for (int i = 0; i < MT_N_AUX && d->E; i++) aux[i] = t->aux[i] / n;
+}
+
 static mt_status one_step(struct mt_run *r, mt_err *e)
 {
     const mt_config *c = r->cfg;
@@ -134,6 +142,7 @@ static mt_status one_step(struct mt_run *r, mt_err *e)
     x.tokens = r->at.tokens + x.step_tokens;
     x.loss = t->loss / (double)t->valid;
     x.grad_norm = t->norm;
+    mean_aux(r, t, x.aux);
     if (!t->updated) MT_TRY(mt_run_left_out(r, &x, e));
     r->at.step = x.step;
     r->ending.steps = x.step;

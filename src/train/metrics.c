@@ -186,9 +186,25 @@ static void tell_experts(const struct mt_metrics *m, const struct mt_session *s,
     mt_say_to(m->experts_fd, m->line, (int)n);
 }
 
-static void tell_watchers(struct mt_metrics *m, const struct mt_metrics_step *x, double rate, double mfu,
-                          bool show)
+/* Those that have a coefficient, by the names of their options. */
+static int aux_fields(const struct mt_session *s, const struct mt_metrics_step *x, char *out, size_t size)
 {
+    static const char *const name[] = {[MT_AUX_SEQUENCE] = "aux_loss_sequence",
+                                       [MT_AUX_GLOBAL] = "aux_loss_global",
+                                       [MT_AUX_Z] = "z_loss"};
+    int n = 0;
+    for (int i = 0; i < MT_N_AUX; i++)
+        if (s->rank[0].model.opt.aux[i] > 0)
+            n += snprintf(out + n, size - (size_t)n, ", \"%s\": %.9g", name[i], x->aux[i]);
+    return n;
+}
+
+static void tell_watchers(struct mt_metrics *m, const struct mt_session *of, const struct mt_metrics_step *x,
+                          double rate, double mfu, bool show)
+{
+    static const int aux[] = {[MT_AUX_SEQUENCE] = MT_SCALAR_aux_loss_sequence,
+                              [MT_AUX_GLOBAL] = MT_SCALAR_aux_loss_global,
+                              [MT_AUX_Z] = MT_SCALAR_z_loss};
     struct mt_scalars s;
     mt_scalars_none(&s, x->step);
     s.x[MT_SCALAR_loss] = x->loss;
@@ -199,6 +215,8 @@ static void tell_watchers(struct mt_metrics *m, const struct mt_metrics_step *x,
     s.x[MT_SCALAR_mfu] = mfu;
     s.x[MT_SCALAR_data_wait_s] = x->data_wait_s;
     if (x->balance > 0) s.x[MT_SCALAR_expert_balance] = x->balance;
+    for (int i = 0; i < MT_N_AUX; i++)
+        if (of->rank[0].model.opt.aux[i] > 0) s.x[aux[i]] = x->aux[i];
     mt_telemetry_tell(&m->telemetry, &s, show);
 }
 
@@ -222,6 +240,7 @@ void mt_metrics_step(struct mt_metrics *m, const struct mt_session *s, const str
     if (x->balance > 0)
         n += snprintf(line + n, sizeof line - (size_t)n, ", \"routing\": \"%s\", \"expert_balance\": %.3f",
                       mt_choices_routing[s->cfg->moe_routing], x->balance);
+    n += aux_fields(s, x, line + n, sizeof line - (size_t)n);
     if (x->imbalance.data > 0)
         n += snprintf(line + n, sizeof line - (size_t)n,
                       ", \"rank_imbalance\": %.4f, \"rank_imbalance_data_order\": %.4f", x->imbalance.placed,
@@ -229,7 +248,7 @@ void mt_metrics_step(struct mt_metrics *m, const struct mt_session *s, const str
     n += snprintf(line + n, sizeof line - (size_t)n, "%s%s}\n", wire, x->ranks);
     mt_say_to(m->fd, line, n);
     if (tells_experts(m, s, x)) tell_experts(m, s, x);
-    tell_watchers(m, x, rate, mfu, show);
+    tell_watchers(m, s, x, rate, mfu, show);
     m->tokens_since_log += x->step_tokens;
     m->step_s_since_log += x->step_s;
     if (!show) return;

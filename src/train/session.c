@@ -180,6 +180,7 @@ static struct mt_model_options model_options(const struct mt_session *s, int ran
         .init_std = c->model_init_std,
         .score = c->model_score,
         .route_norm = c->model_route_norm,
+        .aux = {c->moe_aux_loss_sequence, c->moe_aux_loss_global, c->moe_z_loss},
         .n_group = c->model_n_group,
         .topk_group = c->model_topk_group,
         .group_score = c->model_group_score,

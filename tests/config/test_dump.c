@@ -15,7 +15,7 @@ static const char *const changed =
     "  experts: 8, top_k: 2, expert_ffn: 16, shared_ffn: 24, score: sigmoid, route_norm: false, route_scale: "
     "2.5,\n"
     "  n_group: 4, topk_group: 2, group_score: max, bias_rate: 1e-3, init_std: 0.013}\n"
-    "moe: {buffer_factor: 0.7, routing: balanced}\n"
+    "moe: {buffer_factor: 0.7, routing: balanced, aux_loss_sequence: 1e-4, aux_loss_global: 1e-2, z_loss: 1e-3}\n"
     "mesh: {ep: 2, replicas: 3, ranks_per_node: 6}\n"
     "wire: {reduce: bf16, gather_experts: fp8, gather_dense: fp8}\n"
     "train: {steps: 2k, seq_len: 1Ki, global_batch: 36, micro_batch: 3, dtype: f32, seed: 7, loss_chunk: "

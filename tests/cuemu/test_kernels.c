@@ -315,6 +315,27 @@ TEST(router_bwd)
             TRY(router_bwd, "N=7 E=44 K=6", .scalar = {I_(score), I_(norm), F_(2.5)}, .fill = ids, .pad = 1,
                 .one_type = true);
 }
+TEST(router_counts)
+{
+    TRY(router_counts, "N=12 E=45 Q=3", .scalar = {I_(6)}, .pad = 1, .one_type = true);
+    TRY(router_counts, "N=9 E=300 Q=1", .scalar = {I_(8)}, .one_type = true);
+    TRY(router_counts, "N=0 E=5 Q=1", .scalar = {I_(2)}, .one_type = true);
+}
+TEST(counts_total)
+{
+    TRY(counts_total, "E=300 R=3", .pad = 2, .one_type = true);
+}
+TEST(router_balance)
+{
+    for (int score = 0; score < 2; score++)
+        TRY(router_balance, "N=12 E=45 Q=3", .scalar = {I_(score), F_(0.3), F_(0.01)}, .pad = 1, .one_type = true);
+    TRY(router_balance, "N=0 E=5 Q=1", .scalar = {I_(0), F_(1), F_(1)}, .one_type = true);
+}
+TEST(router_z)
+{
+    TRY(router_z, "N=7 E=45", .scalar = {F_(0.01)}, .pad = 1, .one_type = true);
+    TRY(router_z, "N=0 E=5", .scalar = {F_(0.01)}, .one_type = true);
+}
 TEST(bias_update)
 {
     TRY(bias_update, "E=300", .scalar = {F_(0.01)}, .one_type = true);
@@ -376,7 +397,7 @@ TEST(sum_loss)
 }
 TEST(sum_parts_f64)
 {
-    TRY(sum_parts_f64, "R=5", .one_type = true, .tol_f32 = 1e-15);
+    TRY(sum_parts_f64, "R=5 W=3", .pad = 1, .one_type = true, .tol_f32 = 1e-15);
 }
 TEST(sum_parts_i64)
 {

@@ -1,7 +1,7 @@
 /* k_router.c: from hidden rows to chosen experts and gates, in f32, and back. */
 #include "base/status.h"
 #include "device/cpu/kernels.h"
-#include "device/cpu/vec.h"
+#include "device/cpu/router.h"
 
 /* y[e] += <x, w[e]> for m inputs: four experts at a time share the loads of x. */
 MT_VEC_INLINE void dots(float *y, const float *x, const float *w, int64_t ldw, int64_t E, int64_t m)
@@ -52,21 +52,6 @@ MT_VEC void mt_cpu_router_logits(const struct mt_call *c, int part, int parts, v
         }
 }
 
-/* score: 0 softmax over all experts, 1 sigmoid */
-MT_VEC_INLINE void scores_of(float *s, const float *logits, int64_t E, int64_t score)
-{
-    if (score) {
-        for (int64_t e = 0; e < E; e++) s[e] = mt_vec_sigmoid(logits[e]);
-        return;
-    }
-    float top = mt_vec_max(logits, E);
-    for (int64_t e = 0; e < E; e++) s[e] = mt_vec_exp(logits[e] - top);
-    double sum = 0;
-    for (int64_t e = 0; e < E; e += MT_CHUNK) sum += (double)mt_vec_sum(s + e, mt_min64(MT_CHUNK, E - e));
-    float inv = (float)(1 / sum);
-    for (int64_t e = 0; e < E; e++) s[e] *= inv;
-}
-
 /* s + bias; returns whether all are numbers. */
 static bool choice_of(float *choice, const float *s, const float *bias, int64_t E)
 {
@@ -78,18 +63,6 @@ static bool choice_of(float *choice, const float *s, const float *bias, int64_t 
     return numbers;
 }
 
-/* ids of the K largest, largest first, ties by id; a NaN is never the largest. ids are valid in any case. */
-static void choose(int32_t *ids, const float *choice, int64_t E, int64_t K)
-{
-    for (int64_t e = 0; e < E; e++) {
-        float v = choice[e];
-        int64_t k = e < K ? e : K;
-        if (e >= K && !(v > choice[ids[K - 1]])) continue;
-        if (k == K) k--;
-        for (; k > 0 && v > choice[ids[k - 1]]; k--) ids[k] = ids[k - 1];
-        ids[k] = (int32_t)e;
-    }
-}
 /* A group's best choice, or the sum of its two best. */
 static float group_score(const float *choice, int64_t n, bool best2)
 {
@@ -108,7 +81,7 @@ static void limit_groups(float *choice, int64_t E, const struct mt_scalars_route
 {
     int64_t n = E / f->groups, k = 0;
     for (int64_t g = 0; g < f->groups; g++) score[g] = group_score(choice + g * n, n, f->best2);
-    choose(kept, score, f->groups, f->limit);
+    mt_router_choose(kept, score, f->groups, f->limit);
     for (int64_t g = 0; g < f->groups; g++) score[g] = -INFINITY;
     for (; k < f->limit; k++) score[kept[k]] = 0;
     for (int64_t e = 0; e < E; e++)
@@ -143,13 +116,13 @@ MT_VEC void mt_cpu_router_topk(const struct mt_call *c, int part, int parts, voi
     for (int64_t n = lo; n < hi; n++) {
         int32_t *ids = (int32_t *)a->ids + n * c->ld[0];
         float *gates = (float *)a->gates + n * c->ld[1];
-        scores_of(s, (const float *)a->logits + n * c->ld[2], E, f->score);
+        (void)mt_router_scores(s, (const float *)a->logits + n * c->ld[2], E, f->score);
         bool numbers = choice_of(choice, s, bias, E);
         if (f->groups > 1) limit_groups(choice, E, f, groups, (int32_t *)(groups + E));
         if (f->forced)
             force(ids, n % f->forced, E, K);
         else
-            choose(ids, choice, E, K);
+            mt_router_choose(ids, choice, E, K);
         gates_of(gates, ids, s, K, f);
         for (int64_t k = 0; k < K && !numbers; k++) gates[k] = NAN; /* it must not go unseen */
     }
@@ -223,7 +196,7 @@ MT_VEC_INLINE void softmax_row_bwd(float *dl, const float *dg, const int32_t *id
                                    float *p, int64_t E, int64_t K, double scale)
 {
     double dot = 0;
-    scores_of(p, logits, E, 0);
+    (void)mt_router_scores(p, logits, E, 0);
     for (int64_t k = 0; k < K; k++) dot += scale * (double)dg[k] * (double)p[ids[k]];
     float rest = (float)dot;
     for (int64_t e = 0; e < E; e++) dl[e] = -p[e] * rest;
