@@ -43,9 +43,9 @@ static void layer_rows(struct mt_model *m, struct mt_ledger *g, int l, int unit)
     y->load = m->opt.inference
                   ? MT_NONE
                   : mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_I64, s->E, 0, 0, "load.%d", l);
-    y->so_far = mt_view_given(y->route.total)
-                    ? mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_I64, s->E, 0, 0, "chosen_so_far.%d", l)
-                    : MT_NONE;
+    y->so_far = mt_view_given(y->route.total) ? mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_I64, s->E,
+                                                              0, 0, "chosen_so_far.%d", l)
+                                              : MT_NONE;
 }
 
 static void head_rows(struct mt_model *m, struct mt_ledger *g)
@@ -227,16 +227,11 @@ struct mt_route mt_model_route(const struct mt_model *m, int l, int64_t mb)
 {
     const struct mt_route *p = &m->layer[l].route;
     int64_t i = mb % m->opt.span, N = m->shape.N, M = N * m->shape.K, ep = m->opt.mesh.ep;
-    return (struct mt_route){mt_view_part(p->ids, i * N, N),
-                             mt_view_part(p->gates, i * N, N),
-                             mt_view_part(p->slot, i * N, N),
-                             mt_view_part(p->order, i * M, M),
-                             flat_part(p->counts, i),
-                             mt_view_part(p->all, i * ep, ep),
-                             flat_part(p->mine, i),
-                             part_of(p->chosen, i, N / m->shape.S),
-                             part_of(p->local, i, 1),
-                             part_of(p->total, i, 1)};
+    return (struct mt_route){mt_view_part(p->ids, i * N, N),  mt_view_part(p->gates, i * N, N),
+                             mt_view_part(p->slot, i * N, N), mt_view_part(p->order, i * M, M),
+                             flat_part(p->counts, i),         mt_view_part(p->all, i * ep, ep),
+                             flat_part(p->mine, i),           part_of(p->chosen, i, N / m->shape.S),
+                             part_of(p->local, i, 1),         part_of(p->total, i, 1)};
 }
 
 /* ---- a rank's host side ---- */
@@ -255,8 +250,8 @@ mt_status mt_rank_init(struct mt_rank *r, struct mt_ctx *ctx, const struct mt_mo
     r->fetched = calloc((size_t)m->shape.L, sizeof *r->fetched);
     r->counted = calloc((size_t)m->shape.L, sizeof *r->counted);
     for (int pass = 0; pass < MT_N_PASSES; pass++) r->weights[pass] = calloc(units, sizeof *r->weights[pass]);
-    MT_REQUIRE(r->counts && r->grads && r->sums && r->host && r->done && r->saved && r->kept && r->fetched && r->counted &&
-                   r->weights[0] && r->weights[1],
+    MT_REQUIRE(r->counts && r->grads && r->sums && r->host && r->done && r->saved && r->kept && r->fetched &&
+                   r->counted && r->weights[0] && r->weights[1],
                e, MT_IO, "cannot allocate the host state of rank %d (%lld expert counts)", ctx->rank,
                (long long)counts);
     return mt_slots_init(&r->slots, ctx, &m->store, e);

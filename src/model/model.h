@@ -23,7 +23,8 @@ struct mt_model_options {
     int64_t n_group, topk_group;
     mt_choice_group_score group_score;
     double aux[MT_N_AUX]; /* coefficients; 0: there is none */
-    bool balanced; /* experts in turn, whatever the router says */
+    bool drop_by_gate;    /* of an expert's rows the largest gates stay, else the first */
+    bool balanced;        /* experts in turn, whatever the router says */
     mt_dtype dtype;
     int64_t micro_batches;
     int64_t span; /* micro-batches that go through a block together: 1, or all of them */
@@ -64,15 +65,16 @@ enum { MT_N_KEEPS = MT_KEEP_EXPERT_ACT + 1, MT_KEEP_NEVER = MT_N_KEEPS };
     PAD(u, FFN_UP, N, 2 * Fd * dense) PAD(s, FFN_ACT, N, Fd * dense)                           \
     PAD(us, FFN_UP, N, 2 * Fs * moe) PAD(ss, FFN_ACT, N, Fs * moe) ACT(hs, NEVER, T, N * shared, D) \
     ACT(logits, ROUTER, F32, N * moe, E)                                                       \
-    PAD(xs, DISPATCH, C, D) PAD(ux, EXPERT_UP, C, 2 * F) PAD(sx, EXPERT_ACT, C, F) ACT(ret, NEVER, T, N * K, D) \
-    ACT(send, NEVER, T, far * N * K, D) ACT(recv, NEVER, T, far * C, D) ACT(ye, NEVER, T, far * C, D) ACT(back, NEVER, T, far * C, D)
+    PAD(xs, DISPATCH, C, D) PAD(ux, EXPERT_UP, C, 2 * F) PAD(sx, EXPERT_ACT, C, F) ACT(ret, NEVER, T, M, D) \
+    ACT(kept, NEVER, I32, N * drop, K) ACT(asked, NEVER, I32, E * drop, 0) \
+    ACT(send, NEVER, T, far * M, D) ACT(recv, NEVER, T, far * C, D) ACT(ye, NEVER, T, far * C, D) ACT(back, NEVER, T, far * C, D)
 #define MT_BACKWARD_BUFFERS(ACT, PAD)                                                          \
     PAD(dh, NEVER, N, D) PAD(dn2, NEVER, N, D) PAD(dn2s, NEVER, N * shared, D) PAD(dn1, NEVER, N, D) PAD(dn1b, NEVER, N, D)       \
     PAD(du, NEVER, N, 2 * Fd * dense) PAD(ds, NEVER, N, Fd * dense) PAD(dus, NEVER, N, 2 * Fs * moe) PAD(dss, NEVER, N, Fs * moe) \
-    PAD(dys, NEVER, C, D) PAD(dux, NEVER, C, 2 * F) PAD(dsx, NEVER, C, F) ACT(dret, NEVER, T, N * K, D)                    \
-    ACT(dsend, NEVER, T, far * N * K, D) ACT(gate_send, NEVER, F32, far * N * K, 0) ACT(gate_recv, NEVER, F32, far * C, 1) ACT(gate_xe, NEVER, F32, far * C, 1) \
+    PAD(dys, NEVER, C, D) PAD(dux, NEVER, C, 2 * F) PAD(dsx, NEVER, C, F) ACT(dret, NEVER, T, M, D)                    \
+    ACT(dsend, NEVER, T, far * M, D) ACT(gate_send, NEVER, F32, far * M, 0) ACT(gate_recv, NEVER, F32, far * C, 1) ACT(gate_xe, NEVER, F32, far * C, 1) \
     ACT(dgate_xe, NEVER, F32, far * C, 1) ACT(dgate_back, NEVER, F32, far * C, 1)                        \
-    ACT(dgate, NEVER, F32, N * K, 0) ACT(aux, NEVER, F32, N * aux, 0) ACT(dgates, NEVER, F32, N * moe, K) ACT(dlogits, NEVER, F32, N * moe, E)                   \
+    ACT(dgate, NEVER, F32, M, 0) ACT(aux, NEVER, F32, N * aux, 0) ACT(dgates, NEVER, F32, N * moe, K) ACT(dlogits, NEVER, F32, N * moe, E)                   \
     ACT(dout, NEVER, T, N, H * B) ACT(dq, NEVER, T, N, H * A) ACT(dk, NEVER, T, N, G * A) ACT(dv, NEVER, T, N, G * B)      \
     ACT(dqn, NEVER, T, qk * N, H * A) ACT(dkn, NEVER, T, qk * N, G * A) ACT(delta, NEVER, F32, H, N)                \
     ACT(gain, NEVER, F32, MT_NORM_BLOCKS, D) ACT(gainq, NEVER, F32, qk * MT_NORM_BLOCKS, A) ACT(gaink, NEVER, F32, qk * MT_NORM_BLOCKS, A) \
@@ -171,10 +173,10 @@ struct mt_rank {
     struct mt_touching touch; /* of its state, by the optimizer step */
     struct mt_ctx *ctx;
     const struct mt_model *m;
-    int32_t *counts;  /* [micro_batches, L, E] as read back */
-    int force_rounds; /* recording: this many dispatch rounds everywhere; 0: as many as the counts ask for */
-    int64_t mb;       /* micro-batch being enqueued */
-    bool train;       /* a pass that backward will follow */
+    int32_t *counts;   /* [micro_batches, L, E] as read back */
+    int force_rounds;  /* recording: this many dispatch rounds everywhere; 0: as many as the counts ask for */
+    int64_t mb;        /* micro-batch being enqueued */
+    bool train;        /* a pass that backward will follow */
     mt_event *counted; /* [L] a block's `total` is there */
     struct mt_lease *weights[MT_N_PASSES]; /* a unit each: its gathered, and in backward turned, weights */
     int64_t *sums; /* a unit each: how often its accumulators were added to in this step */

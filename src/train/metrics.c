@@ -189,9 +189,8 @@ static void tell_experts(const struct mt_metrics *m, const struct mt_session *s,
 /* Those that have a coefficient, by the names of their options. */
 static int aux_fields(const struct mt_session *s, const struct mt_metrics_step *x, char *out, size_t size)
 {
-    static const char *const name[] = {[MT_AUX_SEQUENCE] = "aux_loss_sequence",
-                                       [MT_AUX_GLOBAL] = "aux_loss_global",
-                                       [MT_AUX_Z] = "z_loss"};
+    static const char *const name[] = {
+        [MT_AUX_SEQUENCE] = "aux_loss_sequence", [MT_AUX_GLOBAL] = "aux_loss_global", [MT_AUX_Z] = "z_loss"};
     int n = 0;
     for (int i = 0; i < MT_N_AUX; i++)
         if (s->rank[0].model.opt.aux[i] > 0)
@@ -215,6 +214,7 @@ static void tell_watchers(struct mt_metrics *m, const struct mt_session *of, con
     s.x[MT_SCALAR_mfu] = mfu;
     s.x[MT_SCALAR_data_wait_s] = x->data_wait_s;
     if (x->balance > 0) s.x[MT_SCALAR_expert_balance] = x->balance;
+    if (of->rank[0].model.shape.capacity) s.x[MT_SCALAR_dropped] = x->dropped;
     for (int i = 0; i < MT_N_AUX; i++)
         if (of->rank[0].model.opt.aux[i] > 0) s.x[aux[i]] = x->aux[i];
     mt_telemetry_tell(&m->telemetry, &s, show);
@@ -240,6 +240,8 @@ void mt_metrics_step(struct mt_metrics *m, const struct mt_session *s, const str
     if (x->balance > 0)
         n += snprintf(line + n, sizeof line - (size_t)n, ", \"routing\": \"%s\", \"expert_balance\": %.3f",
                       mt_choices_routing[s->cfg->moe_routing], x->balance);
+    if (s->rank[0].model.shape.capacity)
+        n += snprintf(line + n, sizeof line - (size_t)n, ", \"dropped\": %.6f", x->dropped);
     n += aux_fields(s, x, line + n, sizeof line - (size_t)n);
     if (x->imbalance.data > 0)
         n += snprintf(line + n, sizeof line - (size_t)n,
@@ -258,8 +260,9 @@ void mt_metrics_step(struct mt_metrics *m, const struct mt_session *s, const str
            (long long)x->step, (long long)x->steps, 100.0 * (double)x->step / (double)x->steps, x->loss,
            x->grad_norm, x->lr, rate,
            m->peak_flops > 0 ? 100 * rate * m->flops_per_token / m->peak_flops : 0);
-    if (x->balance > 0) mt_say("  experts %.2fx%s", x->balance,
-                               s->cfg->moe_routing == MT_ROUTING_BALANCED ? " forced" : "");
+    if (x->balance > 0)
+        mt_say("  experts %.2fx%s", x->balance, s->cfg->moe_routing == MT_ROUTING_BALANCED ? " forced" : "");
+    if (s->rank[0].model.shape.capacity) mt_say("  dropped %.2f%%", 100 * x->dropped);
     mt_say("  data %.0f ms  mem %.0f MiB  ETA %.0f s\n", 1e3 * x->data_wait_s,
            (double)s->plan.peak[MT_DEVICE_ARENA] / (1 << 20), each * (double)(x->steps - x->step));
     m->tokens_since_log = 0;

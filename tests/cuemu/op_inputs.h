@@ -47,6 +47,14 @@ static inline void slots(struct trial *t)
 {
     shuffled(t, "slot", trial_dim(t, 'M'), trial_dim(t, 'K'), trial_ld(t, "slot"));
 }
+/* A row for every second pair; the others are dropped. */
+static inline void fewer_slots(struct trial *t)
+{
+    int32_t *x = trial_at(t, "slot");
+    int64_t K = trial_dim(t, 'K');
+    for (int64_t i = 0; i < trial_dim(t, 'N') * K; i++)
+        x[i / K * trial_ld(t, "slot") + i % K] = (int32_t)(i % 2 ? -1 - i : (trial_dim(t, 'M') - 1) - i / 2);
+}
 /* K different experts a token. */
 static inline void ids(struct trial *t)
 {

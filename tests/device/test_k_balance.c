@@ -8,7 +8,9 @@ struct aux {
 };
 static struct aux aux_new(int64_t N, int64_t E, int64_t K, int64_t Q, int64_t score)
 {
-    struct aux x = {N, E, K, Q, score, 0.37, 0.11, kc_random(MT_F32, N * E, 3, 1), kc_new(Q * E), kc_new(N * E), kc_new(N)};
+    struct aux x = {
+        N,        E, K, Q, score, 0.37, 0.11, kc_random(MT_F32, N * E, 3, 1), kc_new(Q * E), kc_new(N * E),
+        kc_new(N)};
     return x;
 }
 static void aux_free(struct aux *x)
@@ -69,7 +71,8 @@ static void differences(double (*value)(struct aux *), struct aux *x)
     value(x);
 }
 
-static const int64_t sizes[][4] = {{12, 9, 3, 3}, {6, 40, 8, 1}, {20, 5, 1, 10}, {4, 4, 4, 2}, {2, 700, 6, 2}};
+static const int64_t sizes[][4] = {
+    {12, 9, 3, 3}, {6, 40, 8, 1}, {20, 5, 1, 10}, {4, 4, 4, 2}, {2, 700, 6, 2}};
 
 TEST(counts_of_runs)
 {

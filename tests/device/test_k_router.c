@@ -96,8 +96,14 @@ struct route {
 };
 static struct route route_new(int64_t N, int64_t E, int64_t K, int variant)
 {
-    struct route r = {
-        .N = N, .E = E, .K = K, .groups = 1, .limit = 1, .score = variant & 1, .norm = variant >> 1, .scale = variant == 2 ? 1 : 2.5};
+    struct route r = {.N = N,
+                      .E = E,
+                      .K = K,
+                      .groups = 1,
+                      .limit = 1,
+                      .score = variant & 1,
+                      .norm = variant >> 1,
+                      .scale = variant == 2 ? 1 : 2.5};
     r.logits = kc_random(MT_F32, N * E, 4, 1);
     r.bias = kc_random(MT_F32, E, 0.05, 2);
     r.dgates = kc_random(MT_F32, N * K, 1, 3);
@@ -217,7 +223,13 @@ static struct kc run_topk(const struct route *r, int64_t pad)
 {
     struct kc k = {.op = MT_OP_router_topk,
                    .kernel = mt_cpu_router_topk,
-                   .s = {{.i = r->score}, {.i = r->norm}, {.f = r->scale}, {.i = r->forced}, {.i = r->groups}, {.i = r->limit}, {.i = r->best2}}};
+                   .s = {{.i = r->score},
+                         {.i = r->norm},
+                         {.f = r->scale},
+                         {.i = r->forced},
+                         {.i = r->groups},
+                         {.i = r->limit},
+                         {.i = r->best2}}};
     kc_arg(&k, MT_I32, r->N, r->K, 0, pad, NULL);
     kc_arg(&k, MT_F32, r->N, r->K, 0, pad + 1, NULL);
     kc_arg(&k, MT_F32, r->N, r->E, 0, pad + 2, r->logits);
@@ -269,7 +281,8 @@ TEST(topk_bias_chooses_but_does_not_weigh)
 /* The best groups only, by their best expert or their two best; the reference sorts. */
 TEST(topk_of_the_best_groups)
 {
-    static const int64_t shape[][5] = {{33, 24, 4, 6, 3}, {9, 256, 8, 8, 4}, {5, 12, 3, 4, 1}, {3, 8, 2, 4, 4}};
+    static const int64_t shape[][5] = {
+        {33, 24, 4, 6, 3}, {9, 256, 8, 8, 4}, {5, 12, 3, 4, 1}, {3, 8, 2, 4, 4}};
     for (int variant = 0; variant < 8; variant++)
         for (int s = 0; s < 4; s++) {
             struct route r = route_new(shape[s][0], shape[s][1], shape[s][2], variant & 3);

@@ -128,7 +128,8 @@ MT_VEC void mt_cpu_router_topk(const struct mt_call *c, int part, int parts, voi
     }
 }
 
-/* Counting sort by expert of the flat pairs token K + k, stable. One pass each way over few bytes: one part does it. */
+/* Counting sort by expert of the flat pairs token K + k, stable; dropped ones come last. One pass each way over few bytes: one part
+ * does it. */
 void mt_cpu_route_sort(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
 {
     (void)parts, (void)dev;
@@ -136,20 +137,21 @@ void mt_cpu_route_sort(const struct mt_call *c, int part, int parts, void *scrat
     int64_t N = mt_dim(c, 'N'), K = mt_dim(c, 'K'), E = mt_dim(c, 'E');
     int32_t *order = a->order, *counts = a->counts, *next = scratch;
     if (part != 0) return;
-    MT_ASSERT(mt_dim(c, 'M') == N * K && E * 4 <= MT_SCRATCH_BYTES);
+    MT_ASSERT(mt_dim(c, 'M') == N * K && (E + 1) * 4 <= MT_SCRATCH_BYTES);
     for (int64_t e = 0; e < E; e++) counts[e] = 0;
     for (int64_t n = 0; n < N; n++)
         for (int64_t k = 0; k < K; k++) {
             int32_t e = ((const int32_t *)a->ids)[n * c->ld[3] + k];
-            MT_ASSERT(e >= 0 && e < E);
-            counts[e]++;
+            MT_ASSERT(e < E);
+            if (e >= 0) counts[e]++;
         }
-    for (int64_t e = 0, at = 0; e < E; at += counts[e++]) next[e] = (int32_t)at;
+    next[0] = 0;
+    for (int64_t e = 0; e < E; e++) next[e + 1] = next[e] + counts[e];
     for (int64_t n = 0; n < N; n++)
         for (int64_t k = 0; k < K; k++) {
-            int32_t at = next[((const int32_t *)a->ids)[n * c->ld[3] + k]]++;
+            int32_t e = ((const int32_t *)a->ids)[n * c->ld[3] + k], at = next[e < 0 ? E : e]++;
             order[at] = (int32_t)(n * K + k);
-            ((int32_t *)a->slot)[n * c->ld[1] + k] = at;
+            ((int32_t *)a->slot)[n * c->ld[1] + k] = e < 0 ? -1 - at : at;
         }
 }
 
