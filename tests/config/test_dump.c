@@ -125,7 +125,7 @@ TEST(dump_names_origins)
     CHECK(strstr(text, "    - {match: \"\\\"x\\\\y*\\\"\", optimizer: adamw, lr_scale: 1, weight_decay: 0.3, "
                        "optional: false}\n") != NULL);
     CHECK(strstr(text,
-                 "  groups:                              # t.yaml:11\n    - {match: \"*.mlp.*\", placement: "
+                 "  groups:                              # t.yaml:12\n    - {match: \"*.mlp.*\", placement: "
                  "owned, gather: fp8, optional: false}\n") != NULL);
     free(text);
     mt_config_defaults(&a);
@@ -240,14 +240,14 @@ TEST(documentation_names_every_option)
         }
         free(text);
     }
-    char *text = document(false, "moe.", &n);
+    char *text = document(false, "moe.buffer", &n);
     CHECK_INT(n, 1);
     free(text);
     text = document(false, "shard.groups", &n);
     CHECK_INT(n, 1);
     CHECK(strstr(text, "An entry of shard.groups\n") && !strstr(text, "An entry of optim.groups"));
     free(text);
-    text = document(false, "moe.", &n);
+    text = document(false, "moe.buffer", &n);
     CHECK_STR(text, "moe.buffer_factor        FLOAT   1.25  of (0, 1024]\n"
                     "    Rows of the receive buffer of an expert exchange, over the rows of a balanced load. "
                     "What is past\n"
