@@ -4,7 +4,7 @@
 
 namespace
 {
-constexpr int THREADS = 512, EXPERTS = 8, DIGIT = 4, VALUES = 1 << DIGIT;
+constexpr int THREADS = 256, EXPERTS = 8, DIGIT = 4, VALUES = 1 << DIGIT;
 
 /* Of each expert: the digits found so far, and how many pairs that have them are still to be kept; < 0: all are. */
 struct cuts {
@@ -26,11 +26,12 @@ MT_DEVICE unsigned long long key_of(const mt_call &c, int64_t n, int64_t k, int6
 /* f(expert of this block, token, k) for every pair of tokens [first, last) that one of its experts has. */
 template <class F> MT_DEVICE void each_pair(const mt_call &c, int64_t first, int64_t last, F f)
 {
-    const int64_t K = MT_DIM(c, 'K'), lo = (int64_t)blockIdx.x * EXPERTS;
+    const unsigned K = (unsigned)MT_DIM(c, 'K'), pairs = (unsigned)(last - first) * K; /* 32 bits, as their order has */
     const int32_t *ids = static_cast<const int32_t *>(MT_ARGS(route_drop, &c)->ids);
-    for (int64_t i = threadIdx.x; i < (last - first) * K; i += THREADS) {
-        const int64_t n = first + i / K, k = i % K, e = ids[n * c.ld[2] + k] - lo;
-        if (e >= 0 && e < EXPERTS) f((int)e, n, k);
+    for (unsigned i = threadIdx.x; i < pairs; i += THREADS) {
+        const int64_t n = first + i / K, k = i % K;
+        const int e = ids[n * c.ld[2] + k] - (int)blockIdx.x * EXPERTS;
+        if (e >= 0 && e < EXPERTS) f(e, n, k);
     }
 }
 
