@@ -83,14 +83,16 @@ extern "C" cudaError_t mt_cuda_router_counts(const mt_call *c, const mt_cuda_lan
 {
     const unsigned grid = mt_blocks(MT_DIM(*c, 'N'), TOKENS), across = mt_blocks(MT_DIM(*c, 'E'), THREADS);
     if (!across || !MT_DIM(*c, 'Q')) return cudaSuccess;
-    cudaError_t e = MT_LAUNCH(clear_kernel, dim3(across, (unsigned)MT_DIM(*c, 'Q')), dim3(THREADS), 0, q->stream, *c);
+    cudaError_t e =
+        MT_LAUNCH(clear_kernel, dim3(across, (unsigned)MT_DIM(*c, 'Q')), dim3(THREADS), 0, q->stream, *c);
     if (!e && grid) e = MT_LAUNCH(count_kernel, dim3(grid), dim3(THREADS), 0, q->stream, *c, run_of(c));
     return e;
 }
 extern "C" cudaError_t mt_cuda_router_balance(const mt_call *c, const mt_cuda_lane *q)
 {
     const unsigned grid = mt_blocks(MT_DIM(*c, 'N'), TOKENS);
-    return grid ? MT_LAUNCH(balance_kernel, dim3(grid), dim3(THREADS), smem_of(c), q->stream, *c, run_of(c)) : cudaSuccess;
+    return grid ? MT_LAUNCH(balance_kernel, dim3(grid), dim3(THREADS), smem_of(c), q->stream, *c, run_of(c))
+                : cudaSuccess;
 }
 extern "C" cudaError_t mt_cuda_router_z(const mt_call *c, const mt_cuda_lane *q)
 {

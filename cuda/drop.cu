@@ -26,7 +26,8 @@ MT_DEVICE unsigned long long key_of(const mt_call &c, int64_t n, int64_t k, int6
 /* f(expert of this block, token, k) for every pair of tokens [first, last) that one of its experts has. */
 template <class F> MT_DEVICE void each_pair(const mt_call &c, int64_t first, int64_t last, F f)
 {
-    const unsigned K = (unsigned)MT_DIM(c, 'K'), pairs = (unsigned)(last - first) * K; /* 32 bits, as their order has */
+    const unsigned K = (unsigned)MT_DIM(c, 'K'),
+                   pairs = (unsigned)(last - first) * K; /* 32 bits, as their order has */
     const int32_t *ids = static_cast<const int32_t *>(MT_ARGS(route_drop, &c)->ids);
     for (unsigned i = threadIdx.x; i < pairs; i += THREADS) {
         const int64_t n = first + i / K, k = i % K;

@@ -9,7 +9,7 @@ constexpr int THREADS = MT_ROUTER_THREADS, TOKENS = MT_ROUTER_TOKENS;
 /* Scores of groups of experts into g: the best choice of each, or the sum of its two best. Returns the last of the `limit` best
  * groups: those behind it are out. */
 MT_DEVICE mt_pick last_group(float *g, const float *s, const float *bias, int64_t E,
-                          const mt_scalars_router_topk &f, int lane)
+                             const mt_scalars_router_topk &f, int lane)
 {
     const int64_t n = E / f.groups;
     for (int64_t i = lane; i < f.groups; i += 32) {
@@ -27,7 +27,8 @@ MT_DEVICE mt_pick last_group(float *g, const float *s, const float *bias, int64_
     }
     __syncwarp();
     mt_pick p = {INFINITY, -1};
-    for (int64_t k = 0; k < f.limit; k++) p = mt_next_pick([=](int64_t i) { return g[i]; }, f.groups, p, lane);
+    for (int64_t k = 0; k < f.limit; k++)
+        p = mt_next_pick([=](int64_t i) { return g[i]; }, f.groups, p, lane);
     return p;
 }
 
@@ -148,10 +149,13 @@ size_t smem_of(const mt_call *c, int64_t more)
 extern "C" cudaError_t mt_cuda_router_topk(const mt_call *c, const mt_cuda_lane *q)
 {
     const unsigned grid = mt_blocks(MT_DIM(*c, 'N'), TOKENS);
-    return grid ? MT_LAUNCH(topk_kernel, dim3(grid), dim3(THREADS), smem_of(c, MT_SCALARS(router_topk, c)->groups), q->stream, *c) : cudaSuccess;
+    return grid ? MT_LAUNCH(topk_kernel, dim3(grid), dim3(THREADS),
+                            smem_of(c, MT_SCALARS(router_topk, c)->groups), q->stream, *c)
+                : cudaSuccess;
 }
 extern "C" cudaError_t mt_cuda_router_bwd(const mt_call *c, const mt_cuda_lane *q)
 {
     const unsigned grid = mt_blocks(MT_DIM(*c, 'N'), TOKENS);
-    return grid ? MT_LAUNCH(bwd_kernel, dim3(grid), dim3(THREADS), smem_of(c, 0), q->stream, *c) : cudaSuccess;
+    return grid ? MT_LAUNCH(bwd_kernel, dim3(grid), dim3(THREADS), smem_of(c, 0), q->stream, *c)
+                : cudaSuccess;
 }

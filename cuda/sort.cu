@@ -94,7 +94,8 @@ __global__ void __launch_bounds__(STEP) sort_kernel(MT_CALL c, const int32_t *ta
 
 extern "C" cudaError_t mt_cuda_route_sort(const mt_call *c, const mt_cuda_lane *q)
 {
-    const int64_t E = MT_DIM(*c, 'E') + 1, pairs = MT_DIM(*c, 'M'), room = (int64_t)q->scratch_bytes / (E * 4);
+    const int64_t E = MT_DIM(*c, 'E') + 1, pairs = MT_DIM(*c, 'M'),
+                  room = (int64_t)q->scratch_bytes / (E * 4);
     int32_t *table = static_cast<int32_t *>(q->scratch);
     if (E == 1) return cudaSuccess;
     if (room < 1) return cudaErrorInvalidValue;

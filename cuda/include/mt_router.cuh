@@ -50,7 +50,7 @@ template <class F> MT_DEVICE mt_pick mt_next_pick(F value, int64_t n, mt_pick la
 #pragma unroll
     for (int o = 16; o; o >>= 1) {
         const mt_pick other = {__shfl_xor_sync(MT_WARP_ALL, best.value, o),
-                            __shfl_xor_sync(MT_WARP_ALL, best.id, o)};
+                               __shfl_xor_sync(MT_WARP_ALL, best.id, o)};
         if (mt_before(other, best)) best = other;
     }
     return best;

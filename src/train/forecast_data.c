@@ -42,8 +42,8 @@ static void layer_rows(const struct mt_forecast *f, int64_t layer, int32_t *rows
                    (uint64_t)layer * UINT64_C(0x9E3779B97F4A7C15);
     bool even = f->cfg->moe_routing == MT_ROUTING_BALANCED;
     const double *seen = f->o.shares && !even && layer >= d->first_dense
-                               ? f->o.shares + (layer - d->first_dense) * d->E
-                               : NULL;
+                             ? f->o.shares + (layer - d->first_dense) * d->E
+                             : NULL;
     double sum = 0, skew = even ? 0 : f->o.skew;
     for (int64_t e = 0; e < d->E; e++) sum += p[e] = seen ? seen[e] : exp(skew * mt_rng_normal(key, e));
     for (int64_t e = 0; e < d->E; e++) p[e] /= sum;
