@@ -1,10 +1,10 @@
-/* test: timeout=240 variants=release,asan,tsan
+/* test: timeout=240 variants=release,asan
  *
  * Choices of the router, what it learns besides, and rows that are dropped, on any layout of ranks: losses, norms, the additional
  * losses and every parameter are one rank's to 1e-6 in f32. */
 #include "ranks.h"
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#ifdef __SANITIZE_ADDRESS__
 enum { STEPS = 2, BRIEF = 1 };
 #else
 enum { STEPS = 3, BRIEF = 0 };
