@@ -183,6 +183,11 @@ TEST(capacity_bounds_memory)
 
 int main(void)
 {
+    if (BRIEF) {
+        RUN(all_of_it);
+        RUN(capacity_bounds_memory);
+        return DONE();
+    }
     RUN(groups);
     RUN(balance_of_sequences);
     RUN(balance_of_the_global_batch);

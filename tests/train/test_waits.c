@@ -269,7 +269,6 @@ TEST(ranks_with_weights_that_stay)
 TEST(ranks_that_balance_globally)
 {
     classify(RANKS "moe.aux_loss_global=0.1 moe.aux_loss_sequence=0.1 moe.capacity_factor=1 ", 8);
-    classify(RANKS "moe.aux_loss_global=0.1 train.micro_order=layer ", 8);
 }
 TEST(ranks_with_fp8)
 {
