@@ -173,7 +173,6 @@ void mt_run_save(struct mt_run *r)
                                      .metrics_bytes = metrics.st_size,
                                      .waited_s = waited};
     mt_saver_begin(r->saver, &b);
-    if (r->s.device) (void)mt_run_save_wait(r); /* its arenas are copied from only while nothing runs there */
 }
 
 mt_status mt_run_leave(struct mt_run *r, bool early, mt_err *e)
