@@ -24,6 +24,7 @@ struct mt_cuda {
     struct mt_cuda_queue queue[MT_N_STREAMS];
     cudaEvent_t event[MT_N_STREAMS][MT_CUDA_EVENTS]; /* position p is at p % MT_CUDA_EVENTS */
     cudaEvent_t meet[MT_N_STREAMS][2]; /* of the collective on a stream: it is reached, it has pulled */
+    cudaStream_t copies;               /* mt_copy_now's, by any thread, beside what the other streams do */
     struct mt_lt *lt;
     struct mt_cuda_host *host;
     /* While it runs. */
