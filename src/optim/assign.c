@@ -5,6 +5,14 @@
 static const enum mt_optimizer optimizer_of[] = {
     [MT_OPTIMIZER_ADAMW] = MT_ADAMW, [MT_OPTIMIZER_MUON] = MT_MUON, [MT_OPTIMIZER_NONE] = MT_FROZEN};
 
+/* How Muon takes the tensor. */
+static struct mt_heads heads_of(const struct mt_tensor *t, const mt_config *c)
+{
+    const struct mt_shape shape = mt_shape_of(c);
+    if (!c->muon_per_head || t->optimizer != MT_MUON) return (struct mt_heads){0, false};
+    return mt_param_heads(&shape, t->kind);
+}
+
 static mt_status assign_one(struct mt_store *s, int tensor, const mt_config *c, const mt_optim_group *g,
                             int64_t n, bool *used, mt_err *e)
 {
@@ -20,6 +28,7 @@ static mt_status assign_one(struct mt_store *s, int tensor, const mt_config *c, 
                    (long long)i, g[i].match, name);
         used[i] = true;
         t->optimizer = optimizer_of[g[i].optimizer];
+        t->heads = heads_of(t, c);
         t->lr_scale = g[i].lr_scale;
         t->weight_decay = g[i].weight_decay < 0 ? c->optim_weight_decay : g[i].weight_decay;
         return MT_OK;

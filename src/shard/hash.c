@@ -20,7 +20,8 @@ static uint64_t hash_matrix(uint64_t h, const struct mt_matrix *m)
 }
 static uint64_t hash_tensor(uint64_t h, const struct mt_tensor *t)
 {
-    const int64_t x[] = {t->matrix, t->kind, t->layer, t->row0, t->rows, t->optimizer};
+    const int64_t x[] = {t->matrix,    t->kind,    t->layer,         t->row0,      t->rows,
+                         t->optimizer, t->heads.n, t->heads.columns};
     return mt_hash_ints(h, x, sizeof x / sizeof *x);
 }
 

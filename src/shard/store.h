@@ -116,10 +116,16 @@ struct mt_matrix {
         turned_row; /* a packed matrix in NN form, for backward; -1: none, or the target has one form for both */
 };
 enum mt_optimizer { MT_ADAMW, MT_MUON, MT_FROZEN };
+/* Matrices that Muon takes a part of a tensor for: so many blocks of its rows, or of its columns; 0: it is one matrix. */
+struct mt_heads {
+    int64_t n;
+    bool columns;
+};
 struct mt_tensor {
     int matrix, kind, layer;
     int64_t row0, rows; /* of the matrix */
     enum mt_optimizer optimizer;
+    struct mt_heads heads;
     double lr_scale, weight_decay, init_std; /* init_std < 0: filled with -init_std - 1 */
     int64_t parts, strips; /* of offloaded state (shard/strip.h): on the busiest rank; of a part */
 };
@@ -186,6 +192,11 @@ struct mt_local {
 struct mt_local mt_store_local(const struct mt_store *s, int tensor);
 struct mt_local mt_store_local_of(const struct mt_store *s, int tensor,
                                   int member); /* of its bucket's group */
+/* The blocks that Muon takes a part of the tensor for: n of them, each rows x cols. */
+struct mt_blocks {
+    int64_t n, rows, cols;
+};
+struct mt_blocks mt_store_blocks(const struct mt_store *s, int tensor);
 /* Rows at whose multiples a matrix may be cut, and its working copy be written. */
 int64_t mt_store_step(const struct mt_store *s, const struct mt_matrix *m);
 /* Its state, [parts, rows, cols] (cols 1 for a vector); MT_NONE if there is nothing, or no such state. */

@@ -37,7 +37,7 @@ static const char *const changed =
     "adamw: {beta1: 0.8, beta2: 0.99, eps: 1e-9}\n"
     "muon: {momentum: 0.9, nesterov: false, steps: 6, coefficients: polar_express, scale: spectral, dtype: "
     "f32,\n"
-    "  dense: gather, batch_bytes: 1MiB}\n"
+    "  dense: gather, batch_bytes: 1MiB, per_head: true}\n"
     "data: {train: 'a \"b\" \\c # d', valid: \"\\u00e4\", valid_fraction: 0.1, mode: packed, eod: 3, "
     "document_mask: false,\n"
     "  reset_positions: false, balance: attention, prefetch: 4,\n"
