@@ -9,8 +9,9 @@
 #include <stdint.h>
 
 #define MT_CHOICES_score(C) C(MT_SCORE_SOFTMAX, "softmax") C(MT_SCORE_SIGMOID, "sigmoid")
-#define MT_CHOICES_optimizer(C) \
-    C(MT_OPTIMIZER_ADAMW, "adamw") C(MT_OPTIMIZER_MUON, "muon") C(MT_OPTIMIZER_NONE, "none")
+#define MT_CHOICES_optimizer(C)    \
+    C(MT_OPTIMIZER_ADAMW, "adamw") \
+    C(MT_OPTIMIZER_MUON, "muon") C(MT_OPTIMIZER_SOAP, "soap") C(MT_OPTIMIZER_NONE, "none")
 #define MT_CHOICES_decay(C) C(MT_DECAY_LINEAR, "linear") C(MT_DECAY_SQRT, "sqrt") C(MT_DECAY_COSINE, "cosine")
 #define MT_CHOICES_coefficients(C)                    \
     C(MT_COEFFICIENTS_SIMPLE, "simple")               \

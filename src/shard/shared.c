@@ -41,7 +41,7 @@ static void state_places(struct mt_store *s, bool work, int64_t most[2])
     for (int last = 0; last < 2; last++) {
         for (int i = 0; i < s->n_buckets; i++) {
             struct mt_bucket *b = &s->bucket[i];
-            if (b->dealt && !b->f32 == work && b->adamw == !last) b->at = filling_add(&x, b->edge, b->me);
+            if (b->dealt && !b->f32 == work && b->second == !last) b->at = filling_add(&x, b->edge, b->me);
         }
         most[last] = filling_most(&x);
     }
@@ -60,7 +60,7 @@ static void states(struct mt_store *s, struct mt_ledger *g, bool inference, bool
                            : -1;
         for (int i = 0; i < s->n_buckets; i++) {
             struct mt_bucket *b = &s->bucket[i];
-            if (b->dealt && !b->f32 == work) b->row[w] = w == MT_STATE_V && !b->adamw ? -1 : row;
+            if (b->dealt && !b->f32 == work) b->row[w] = w == MT_STATE_V && !b->second ? -1 : row;
         }
     }
 }

@@ -71,7 +71,7 @@ struct mt_bucket {
     int64_t elements;   /* of one stacked part; the bucket holds n times as many */
     int64_t work_bytes; /* of one part; 0: the masters are the working copy */
     bool f32;           /* of matrices of that form; the others have a working copy */
-    bool adamw;         /* some tensor of it has a second moment */
+    bool second;        /* some tensor of it has a second moment */
     enum mt_placement placement;
     bool dealt; /* dense and owned, by more than one: pieces of any size, in rows that such buckets share */
     enum mt_group_id group;
@@ -115,7 +115,12 @@ struct mt_matrix {
     int32_t
         turned_row; /* a packed matrix in NN form, for backward; -1: none, or the target has one form for both */
 };
-enum mt_optimizer { MT_ADAMW, MT_MUON, MT_FROZEN };
+enum mt_optimizer { MT_ADAMW, MT_MUON, MT_SOAP, MT_FROZEN };
+static inline bool mt_optimizer_has(enum mt_optimizer o, enum mt_state what)
+{
+    if (what == MT_STATE_V) return o == MT_ADAMW || o == MT_SOAP;
+    return what == MT_STATE_MASTER || o != MT_FROZEN;
+}
 /* Matrices that Muon takes a part of a tensor for: so many blocks of its rows, or of its columns; 0: it is one matrix. */
 struct mt_heads {
     int64_t n;
@@ -126,6 +131,8 @@ struct mt_tensor {
     int64_t row0, rows; /* of the matrix */
     enum mt_optimizer optimizer;
     struct mt_heads heads;
+    int64_t factor[2]; /* edges of square state for a part's rows and columns (shard/factors.h); 0: none */
+    int64_t factor_at; /* of this rank's, elements in their row */
     double lr_scale, weight_decay, init_std; /* init_std < 0: filled with -init_std - 1 */
     int64_t parts, strips; /* of offloaded state (shard/strip.h): on the busiest rank; of a part */
 };
@@ -146,6 +153,8 @@ struct mt_store {
     struct mt_offload offload;
     int64_t lane_bytes[MT_N_ARENAS][MT_N_LANES]; /* of the slots; 0: no such lane */
     int32_t lane_row[MT_N_ARENAS][MT_MAX_SLOTS][MT_N_LANES];
+    int32_t factor_row; /* -1: there are none */
+    int64_t factor_elements;
     const struct mt_target *target;
     struct mt_mesh mesh;
     int rank;

@@ -38,6 +38,7 @@ static const char *const changed =
     "muon: {momentum: 0.9, nesterov: false, steps: 6, coefficients: polar_express, scale: spectral, dtype: "
     "f32,\n"
     "  dense: gather, batch_bytes: 1MiB, per_head: true}\n"
+    "soap: {beta1: 0.9, beta2: 0.9, eps: 1e-7, frequency: 3, max_dim: 77, batch_bytes: 1MiB}\n"
     "data: {train: 'a \"b\" \\c # d', valid: \"\\u00e4\", valid_fraction: 0.1, mode: packed, eod: 3, "
     "document_mask: false,\n"
     "  reset_positions: false, balance: attention, prefetch: 4,\n"
