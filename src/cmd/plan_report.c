@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/print.h"
+#include "shard/factors.h"
 
 /* ---- numbers ---- */
 static mt_status set_memory(struct mt_plan_report *r, mt_err *e)
@@ -71,9 +72,14 @@ static void set_checkpoint(struct mt_plan_report *r)
     const struct mt_cluster *c = &r->ask->cluster;
     for (int t = 0; t < s->n_tensors; t++) {
         const struct mt_matrix *m = &s->matrix[s->tensor[t].matrix];
-        int64_t copies = s->unit[m->unit].experts ? r->f->cfg->model_experts : 1,
-                states = s->tensor[t].optimizer == MT_ADAMW ? 3 : 2;
+        int64_t copies = s->unit[m->unit].experts ? r->f->cfg->model_experts : 1, states = 0;
+        for (int w = MT_STATE_MASTER; w < MT_N_STATES; w++)
+            states += w != MT_STATE_GRAD && mt_optimizer_has(s->tensor[t].optimizer, (enum mt_state)w);
         r->ckpt_bytes += 4 * states * copies * s->tensor[t].rows * (m->cols ? m->cols : 1);
+        for (int f = 0; f < MT_N_FACTORS; f++) {
+            int64_t edge = mt_factor_edge(&s->tensor[t], (enum mt_factor)f);
+            r->ckpt_bytes += 4 * copies * edge * edge;
+        }
     }
     double per = (double)r->f->cfg->mesh_ranks_per_node, nodes = r->f->o.world / r->f->s.mesh.replicas / per;
     double together = nodes < 1 ? MT_OF(c, storage_node) : nodes * MT_OF(c, storage_node);

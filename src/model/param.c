@@ -162,6 +162,16 @@ const char *mt_param_hf(int kind)
 {
     return tensor_row[kind].hf;
 }
+struct mt_heads mt_param_heads(const struct mt_shape *m, int kind)
+{
+    switch (kind) {
+    case MT_P_q: return (struct mt_heads){m->H, false};
+    case MT_P_k:
+    case MT_P_v: return (struct mt_heads){m->G, false};
+    case MT_P_o: return (struct mt_heads){m->H, true};
+    default: return (struct mt_heads){0, false};
+    }
+}
 bool mt_param_of_expert(int kind)
 {
     return matrix_row[tensor_row[kind].matrix].unit == UNIT_EXPERTS;

@@ -395,8 +395,11 @@ mt_status mt_session_describe(struct mt_session *s, const mt_config *cfg, const 
 mt_status mt_session_enqueue(struct mt_session *s, struct mt_ctx *ctx, mt_err *e)
 {
     struct mt_session_rank *r = &s->rank[0];
-    struct mt_step t = {
-        .optim = &r->optim, .cfg = s->cfg, .lr_factor = 1, .micro = r->model.opt.micro_batches};
+    struct mt_step t = {.optim = &r->optim,
+                        .cfg = s->cfg,
+                        .step = 1, /* the first may prepare what others use */
+                        .lr_factor = 1,
+                        .micro = r->model.opt.micro_batches};
     MT_ASSERT(s->n_local == 1 && !s->inference && ctx->rank < s->world);
     mt_model_turn(&r->model, ctx->rank);
     mt_muon_turn(&r->optim.muon);

@@ -29,6 +29,7 @@ enum { SEQUENCES = 4 };
     "model.shared_ffn=16 "                                                                           \
     "model.score=sigmoid model.bias_rate=0.001 moe.buffer_factor=4 "                                 \
     "train.seq_len=24 train.micro_batch=1 train.global_batch=4 train.loss_chunk=20 train.steps=100 " \
+    "muon.per_head=true "                                                                            \
     "optim.lr=3e-3 optim.warmup_steps=4 optim.decay_ratio=0.4 "
 
 /* ---- a step's sequences, in any order ---- */

@@ -198,6 +198,32 @@ TEST(muon_exchange)
     exchange_is_gather(5, "mesh.ep=1", "train.dtype=f32", 8); /* fewer experts than ranks */
 }
 
+/* By the head, on any number of ranks and whoever owns the projections. */
+TEST(muon_per_head)
+{
+    static const char *const owned = "shard.groups=[{\"match\":\"*.attn.*\",\"placement\":\"owned\"}]",
+                             *const block = "shard.groups=[{\"match\":\"*.attn.*\",\"placement\":\"block\"}]";
+    const char *const plain[] = {MOE, "muon.per_head=true", NULL},
+                      *const ep[] = {MOE, "muon.per_head=true", "mesh.ep=2", "mesh.replicas=2", owned, NULL},
+                      *const blocks[] = {MOE, "muon.per_head=true", "muon.batch_bytes=5KiB", block, NULL},
+                      *const hosts[] = {MOE,
+                                        "muon.per_head=true",
+                                        "offload.moments=host",
+                                        "offload.masters=host",
+                                        "offload.slot_bytes=6000",
+                                        NULL};
+    struct outcome one = {0}, whole = {0};
+    run(plain, 1, &one);
+    run((const char *const[]){MOE, NULL}, 1, &whole);
+    CHECK(relative(whole.v.at, one.v.at, one.v.n) > 1e-3); /* it changes something */
+    for (int w = 2; w <= 8 && !BRIEF; w *= 2) compare(plain, plain, w, &one, 1e-6);
+    compare(ep, ep, 8, &one, 1e-6);
+    compare(blocks, blocks, 4, &one, 1e-6);
+    compare(hosts, hosts, 2, &one, 1e-6);
+    ranks_values_release(&one.v);
+    ranks_values_release(&whole.v);
+}
+
 /* The options, and further ones in a string, with spaces between. */
 struct options {
     const char *o[40];
@@ -338,6 +364,7 @@ int main(void)
     RUN(eight_ranks);
     RUN(rows_fewer_than_a_cut);
     RUN(weights_that_stay);
+    RUN(muon_per_head);
     if (BRIEF) return DONE();
     RUN(two_levels);
     RUN(schedules);

@@ -23,7 +23,7 @@ int mt_cpu_parts(const struct mt_call *c)
     const double part_bytes = 256 << 10, part_flops = 2 << 20;
     const struct mt_op_info *f = &mt_op_info[c->op];
     if (f->kind != MT_KERNEL) return 1;
-    if (c->op == MT_OP_newton_schulz && mt_dim(c, 'B') > 0)
+    if ((c->op == MT_OP_newton_schulz || c->op == MT_OP_eigen_basis) && mt_dim(c, 'B') > 0)
         return (int)mt_newton_schulz_lanes(mt_dim(c, 'B'));
     double parts = f->flops(c->dim, c->bytes, c->scalar) / part_flops +
                    f->bytes(c->dim, c->bytes, c->scalar) / part_bytes;
