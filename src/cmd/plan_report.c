@@ -34,6 +34,15 @@ static void set_traffic(struct mt_plan_report *r)
             }
 }
 
+/* The share of routed rows that experts have no room for. */
+static double dropped(const struct mt_forecast *f)
+{
+    const struct mt_shape *d = &f->shape;
+    double got = 0, asked = (double)(d->N * d->K * (d->L - d->first_dense));
+    for (int64_t i = d->first_dense * d->E; i < d->L * d->E && d->capacity; i++) got += f->popular[i];
+    return d->capacity ? 1 - got / asked : 0;
+}
+
 static void set_times(struct mt_plan_report *r)
 {
     const struct mt_shape *d = &r->f->s.rank[0].model.shape;
@@ -41,8 +50,10 @@ static void set_times(struct mt_plan_report *r)
     double peak = r->f->cfg->train_dtype == MT_F32 ? MT_OF(c, peak_f32) : MT_OF(c, peak_bf16);
     r->tokens = r->f->cfg->train_global_batch * d->S;
     r->rate = (double)r->tokens / r->t->step_s / r->f->o.world;
-    r->mfu = r->rate * mt_flops_per_token(d, 2 * r->f->mean_pairs / (double)d->N) / peak;
-    r->mfu_full = r->rate * mt_flops_per_token(d, 2 * (double)d->S) / peak; /* no half for causality */
+    double not_done = dropped(r->f) * mt_flops_of_experts(d);
+    r->mfu = r->rate * (mt_flops_per_token(d, 2 * r->f->mean_pairs / (double)d->N) - not_done) / peak;
+    /* no half for causality */
+    r->mfu_full = r->rate * (mt_flops_per_token(d, 2 * (double)d->S) - not_done) / peak;
     r->bound = mt_forecast_bound(r->f, c, r->t, r->floor);
     for (int i = MT_STAND_WEIGHTS; i <= MT_STAND_LATE; i++) r->exposed_s += r->t->mean.idle[i];
 }

@@ -234,6 +234,10 @@ int64_t mt_params_active(const struct mt_shape *m)
     return params(m, m->K);
 }
 
+double mt_flops_of_experts(const struct mt_shape *s)
+{
+    return s->E ? 6.0 * 3 * (double)(s->D * s->F * s->K) * (double)(s->L - s->first_dense) : 0;
+}
 double mt_flops_per_token(const struct mt_shape *m, double context)
 {
     double met = (double)mt_params_active(m) -

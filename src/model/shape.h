@@ -37,4 +37,6 @@ int64_t mt_params_active(const struct mt_shape *s);
 /* Model FLOPs per token of training, forward and backward, recomputation not counted: 6 a matrix parameter met, plus
  * causal attention over documents of mean length `context` (2 matmuls, 3 passes, half of the square). */
 double mt_flops_per_token(const struct mt_shape *s, double context);
+/* Of these, what its routed experts take if no row is dropped. */
+double mt_flops_of_experts(const struct mt_shape *s);
 #endif
