@@ -8,6 +8,7 @@
 
 #include "ckpt/ckpt.h"
 #include "ckpt/file.h"
+#include "small.h"
 #include "tests/train/ranks.h"
 #include "train/run.h"
 
@@ -21,16 +22,6 @@ enum { STEPS = 1, RUNS = 1, SANITIZED = 1 };
 enum { STEPS = 20, RUNS = 6, SANITIZED = 0 };
 #endif
 enum { SEQUENCES = 4 };
-
-#define MODEL                                                                                        \
-    "model.vocab=61 model.dim=32 model.layers=2 model.heads=2 model.kv_heads=1 model.head_dim=16 "   \
-    "model.qk_norm=true "                                                                            \
-    "model.first_dense=1 model.ffn=48 model.experts=4 model.top_k=2 model.expert_ffn=16 "            \
-    "model.shared_ffn=16 "                                                                           \
-    "model.score=sigmoid model.bias_rate=0.001 moe.buffer_factor=4 "                                 \
-    "train.seq_len=24 train.micro_batch=1 train.global_batch=4 train.loss_chunk=20 train.steps=100 " \
-    "muon.per_head=true "                                                                            \
-    "optim.lr=3e-3 optim.warmup_steps=4 optim.decay_ratio=0.4 "
 
 /* ---- a step's sequences, in any order ---- */
 /* Two documents, each counting up by its own step from a random token: there is something to learn. */
@@ -126,10 +117,6 @@ static bool spread_find(struct apart *spread, struct outcome *first, const char 
     return ok && CHECK(spread->loss > 0 && spread->norm > 0 && spread->values > 0);
 }
 
-/* Weights, moments and activations on the host, the optimizer's arithmetic there too; FlexShard over ranks that share experts. */
-#define OFFLOAD                                                                              \
-    "offload.masters=host offload.moments=host offload.grads=host offload.slot_bytes=20000 " \
-    "offload.activations.fraction=1 "
 struct machine_run {
     const char *dtype, *options, *order;
     int world;
