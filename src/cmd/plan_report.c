@@ -38,7 +38,8 @@ static void set_times(struct mt_plan_report *r)
     double peak = r->f->cfg->train_dtype == MT_F32 ? MT_OF(c, peak_f32) : MT_OF(c, peak_bf16);
     r->tokens = r->f->cfg->train_global_batch * d->S;
     r->rate = (double)r->tokens / r->t->step_s / r->f->o.world;
-    r->mfu = r->rate * mt_flops_per_token(d, 2 * r->f->mean_pairs / (double)d->N) / peak;
+    r->mfu = r->rate *
+             mt_flops_per_token_of(d, r->f->mean_pairs / (double)d->N, r->f->mean_near / (double)d->N) / peak;
     r->mfu_full = r->rate * mt_flops_per_token(d, 2 * (double)d->S) / peak; /* no half for causality */
     r->bound = mt_forecast_bound(r->f, c, r->t, r->floor);
     for (int i = MT_STAND_WEIGHTS; i <= MT_STAND_LATE; i++) r->exposed_s += r->t->mean.idle[i];

@@ -13,6 +13,12 @@ static mt_view rows_of_heads(mt_view v, int64_t n, int64_t width)
     return mt_view_as(v, v.dim[0] * n, width, 0);
 }
 
+/* First token that each token of the layer sees. */
+static mt_view begin_of(const struct mt_shape *d, int l, const struct mt_batch *batch)
+{
+    return mt_is_near(d, l) ? batch->near : batch->begin;
+}
+
 /* n1 -> q, k, v, normed and rotated. */
 static void qkv(struct mt_rank *r, int l, enum mt_pass pass)
 {
@@ -53,7 +59,8 @@ static void attention(struct mt_rank *r, int l, enum mt_pass pass, mt_view x)
     if (mt_computes(r, l, pass, MT_KEEP_QKV)) qkv(r, l, pass);
     if (mt_computes(r, l, pass, MT_KEEP_ATTENTION))
         mt_attention_fwd(s, heads(b->o, d->H, d->B), b->lse, heads(q, d->H, d->A), heads(k, d->G, d->A),
-                         heads(b->v, d->G, d->B), batch.begin, 1 / sqrt((double)d->A), mt_model_pairs(d));
+                         heads(b->v, d->G, d->B), begin_of(d, l, &batch), 1 / sqrt((double)d->A),
+                         mt_model_pairs(d, l));
     if (mt_computes(r, l, pass, MT_KEEP_ATTN_OUT)) mt_linear_fwd(s, b->h, b->o, w->o, MT_NONE, x);
     if (mt_computes(r, l, pass, MT_KEEP_FFN_NORM))
         mt_rmsnorm_fwd(s, b->n2, b->rstd2, b->h, w->ffn_norm, m->opt.eps);
@@ -74,8 +81,8 @@ static void attention_backward(struct mt_rank *r, int l, mt_view x, mt_view dx)
     mt_linear_bwdw(s, y->g.o, b->dh, b->o);
     mt_attention_bwd(s, heads(b->dq, d->H, d->A), heads(b->dk, d->G, d->A), heads(b->dv, d->G, d->B),
                      heads(b->dout, d->H, d->B), heads(b->o, d->H, d->B), b->lse, heads(q, d->H, d->A),
-                     heads(k, d->G, d->A), heads(b->v, d->G, d->B), batch.begin, b->delta,
-                     1 / sqrt((double)d->A), mt_model_pairs(d));
+                     heads(k, d->G, d->A), heads(b->v, d->G, d->B), begin_of(d, l, &batch), b->delta,
+                     1 / sqrt((double)d->A), mt_model_pairs(d, l));
     mt_rope(s, heads(b->dq, d->H, d->A), batch.pos, m->rope, -1);
     mt_rope(s, heads(b->dk, d->G, d->A), batch.pos, m->rope, -1);
     if (d->qk_norm) {

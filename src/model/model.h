@@ -113,6 +113,8 @@ struct mt_layer {
 };
 struct mt_batch {
     mt_view tokens, labels, begin, pos; /* [N] */
+    mt_view
+        near; /* [N], on the device: where attention begins in layers with a window; MT_NONE: there are none */
 };
 
 struct mt_model {
@@ -186,8 +188,10 @@ mt_view mt_model_boundary(const struct mt_model *m, int64_t layer, enum mt_pass 
                           int64_t mb); /* layer L: the last block's output */
 mt_view mt_model_span_part(const struct mt_model *m, mt_view v, int64_t mb); /* of [span N, D] */
 struct mt_route mt_model_route(const struct mt_model *m, int l, int64_t mb);
-/* Token pairs of one head in a micro-batch whose sequences are single documents: an upper bound, for costs. */
-int64_t mt_model_pairs(const struct mt_shape *s);
+/* Of the first `micro` micro-batches: `near` from `begin`. Nothing to do without a window. */
+void mt_model_windows(struct mt_rank *r, int64_t micro);
+/* Token pairs of one head of layer l in a micro-batch whose sequences are single documents: an upper bound, for costs. */
+int64_t mt_model_pairs(const struct mt_shape *s, int64_t l);
 
 /* Passes over one block; the compute stream. */
 void mt_block_forward(struct mt_rank *r, int l, mt_view x, mt_view y);

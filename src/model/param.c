@@ -224,11 +224,25 @@ int64_t mt_params_active(const struct mt_shape *m)
     return params(m, m->K);
 }
 
-double mt_flops_per_token(const struct mt_shape *m, double context)
+int64_t mt_near_layers(const struct mt_shape *s)
+{
+    int64_t n = 0;
+    for (int64_t l = 0; l < s->L; l++) n += mt_is_near(s, l);
+    return n;
+}
+
+double mt_flops_per_token_of(const struct mt_shape *m, double full, double near)
 {
     double met = (double)mt_params_active(m) -
                  (m->tied ? 0 : (double)(m->V * m->D)); /* the lookup is no product */
-    return 6 * met + 6 * (double)m->L * (double)m->H * (double)(m->A + m->B) * context / 2;
+    int64_t windows = mt_near_layers(m);
+    double keys = (double)(m->L - windows) * full + (double)windows * near;
+    return 6 * met + 6 * (double)m->H * (double)(m->A + m->B) * keys;
+}
+double mt_flops_per_token(const struct mt_shape *m, double context)
+{
+    double W = (double)m->W, near = context > W ? W - W * W / (2 * context) : context / 2;
+    return mt_flops_per_token_of(m, context / 2, near);
 }
 
 struct mt_shape mt_shape_of(const mt_config *c)
@@ -251,6 +265,9 @@ struct mt_shape mt_shape_of(const mt_config *c)
         .Fs = c->model_shared_ffn,
         .first_dense = c->model_experts ? c->model_first_dense : c->model_layers,
         .Nc = c->train_loss_chunk,
+        .W = c->model_window,
+        .full_first = c->model_window_full_first,
+        .full_every = c->model_window_full_every,
         .qk_norm = c->model_qk_norm,
         .attn_bias = c->model_attn_bias,
         .tied = c->model_tied,

@@ -11,7 +11,7 @@ static const char *const changed =
     "model: {vocab: 300, dim: 64, layers: 5, heads: 8, kv_heads: 2, head_dim: 32, v_head_dim: 16, "
     "rotary_dims: 8,\n"
     "  rope_theta: 12345.678, norm_eps: 1e-5, qk_norm: true, attn_bias: true, first_dense: 1, ffn: 96, tied: "
-    "true,\n"
+    "true,\n  window: 100, window_full_first: 1, window_full_every: 3,\n"
     "  experts: 8, top_k: 2, expert_ffn: 16, shared_ffn: 24, score: sigmoid, route_norm: false, route_scale: "
     "2.5,\n"
     "  bias_rate: 1e-3, init_std: 0.013}\n"
@@ -120,11 +120,11 @@ TEST(dump_names_origins)
     free(text);
     CHECK_STR(parse(&a, changed), "");
     text = dump(&a);
-    CHECK(strstr(text, "  buffer_factor: 0.7                   # t.yaml:5\n") != NULL);
+    CHECK(strstr(text, "  buffer_factor: 0.7                   # t.yaml:6\n") != NULL);
     CHECK(strstr(text, "    - {match: \"\\\"x\\\\y*\\\"\", optimizer: adamw, lr_scale: 1, weight_decay: 0.3, "
                        "optional: false}\n") != NULL);
     CHECK(strstr(text,
-                 "  groups:                              # t.yaml:11\n    - {match: \"*.mlp.*\", placement: "
+                 "  groups:                              # t.yaml:12\n    - {match: \"*.mlp.*\", placement: "
                  "owned, gather: fp8, optional: false}\n") != NULL);
     free(text);
     mt_config_defaults(&a);

@@ -28,6 +28,15 @@ static const struct {
      "model.rotary_dims (from another option): 7 is odd: dimensions are rotated in pairs"},
     {"model.rotary_dims: 66\n",
      "t.yaml:1:20: model.rotary_dims: 66 is more than model.head_dim, which is 64"},
+    {"model.window_full_first: 1\n", "t.yaml:1:26: model.window_full_first: 1, but model.window is 0: no "
+                                     "layer has a window; set both or neither"},
+    {"model: {window: 8, window_full_first: 4}\n",
+     "t.yaml:1:39: model.window_full_first: 4 leaves no layer with a window: there are 4"},
+    {"model.window_full_every: 2\n", "t.yaml:1:26: model.window_full_every: 2, but model.window is 0: no "
+                                     "layer has a window; set both or neither"},
+    {"model: {window: 8, window_full_every: 1}\n", "t.yaml:1:39: model.window_full_every: 1 leaves no layer "
+                                                   "with a window: set model.window to 0, or this to 2 "
+                                                   "or more"},
     {"model.first_dense: 5\n", "t.yaml:1:20: model.first_dense: 5 is more than model.layers, which is 4"},
     {"model: {experts: 8, top_k: 2, expert_ffn: 8, first_dense: 4}\n",
      "t.yaml:1:59: model.first_dense: all 4 layers are dense, so nothing uses model.experts: 8; lower one or "

@@ -231,6 +231,12 @@ TEST(grouped_bwdw)
 #define ATTENTION(name, dims, ...)                                                                     \
     TRY(name, dims, .scalar = {F_(0.25), I_(1)}, .fill = begins, .tol = {5e-6, 8e-3}, .tol_f32 = 2e-5, \
         __VA_ARGS__)
+TEST(window_begin)
+{
+    TRY(window_begin, "R=3 N=150", .scalar = {I_(7)}, .fill = starts, .pad = 2, .one_type = true);
+    TRY(window_begin, "R=1 N=1", .scalar = {I_(1)}, .fill = starts, .one_type = true);
+    TRY(window_begin, "R=0 N=5", .scalar = {I_(3)}, .one_type = true);
+}
 TEST(attention_fwd)
 {
     ATTENTION(attention_fwd, "N=100 H=4 G=2 A=64 B=64", .off = 0);

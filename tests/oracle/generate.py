@@ -34,7 +34,11 @@ FIXTURES = [
            max_norm=0.5),
     Config("moe_widths", V=67, D=40, L=2, H=3, G=1, A=12, B=20, R=12, E=6, K=3, F=14, theta=500.0, seed=4,
            N=37, max_norm=0.5, muon_scale="spectral"),
+    Config("window", V=48, D=24, L=3, H=4, G=2, A=8, B=8, R=8, first_dense=3, Fd=32, theta=100.0, seed=5,
+           window=5, full_first=1, full_every=3, qk_norm=True),
 ]
+# Not written into fixtures that do not have them.
+OPTIONAL = ("window", "full_first", "full_every")
 
 
 # ---- Files ----------------------------------------------------------------------------------------------
@@ -224,7 +228,8 @@ def write_fixture(c, folder):
     tensors |= {f"init/{n}": v for n, v in overrides.items()}
     tensors |= {f"grad/{n}": f32(g) for n, g in run["grads"].items()}
     tensors |= {f"after/{n}": f32(p) for n, p in run["params"].items()}
-    meta = {k: int(v) if isinstance(v, bool) else v for k, v in dataclasses.asdict(c).items()}
+    meta = {k: int(v) if isinstance(v, bool) else v for k, v in dataclasses.asdict(c).items()
+            if k not in OPTIONAL or v != Config.__dataclass_fields__[k].default}
     write_safetensors(folder / f"{c.fixture}.safetensors", tensors, meta)
 
 

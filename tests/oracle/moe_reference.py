@@ -57,6 +57,9 @@ class Config:
     mu: float = 0.95
     muon_scale: str = "original"  # match_rms_adamw, spectral
     weight_decay: float = 0.1  # of matrices; vectors have none
+    window: int = 0  # tokens a token sees at most, itself included; 0: all of its document
+    full_first: int = 0  # so many layers without a window, and every full_every-th
+    full_every: int = 0
 
 
 # ---- Random numbers -------------------------------------------------------------------------------------
@@ -193,9 +196,14 @@ def rope(x, pos, rotated, theta):
     return torch.cat([a * cos - b * sin, b * cos + a * sin, rest], -1)
 
 
-def attention(c, w, p, x, begin, pos):
+def window_of(c, layer):
+    near = layer >= c.full_first and not (c.full_every and (layer + 1) % c.full_every == 0)
+    return c.window if near else 0
+
+
+def attention(c, w, layer, x, begin, pos):
     """Causal inside each document; begin[i] is the first token of token i's document."""
-    n = x.shape[0]
+    n, p, window = x.shape[0], f"layers.{layer}.attn", window_of(c, layer)
     q, k, v = (nnf.linear(x, w[f"{p}.{y}.weight"], w.get(f"{p}.{y}.bias")) for y in "qkv")
     q, k, v = q.view(n, c.H, c.A), k.view(n, c.G, c.A), v.view(n, c.G, c.B)
     if c.qk_norm:
@@ -204,6 +212,8 @@ def attention(c, w, p, x, begin, pos):
     k, v = (y.repeat_interleave(c.H // c.G, dim=1) for y in (k, v))
     at = torch.arange(n)
     visible = (at[None, :] <= at[:, None]) & (at[None, :] >= begin[:, None])
+    if window:
+        visible &= at[None, :] > at[:, None] - window
     scores = torch.einsum("iha,jha->hij", q, k) * c.A**-0.5
     weights = scores.masked_fill(~visible, -math.inf).softmax(-1)
     return nnf.linear(torch.einsum("hij,jhb->ihb", weights, v).reshape(n, c.H * c.B), w[f"{p}.o.weight"])
@@ -245,7 +255,7 @@ def forward(c, w, tokens, begin, pos):
     routing = {}
     for l in range(c.L):
         p = f"layers.{l}"
-        x = x + attention(c, w, f"{p}.attn", rms_norm(x, w[f"{p}.attn_norm.weight"], c.eps), begin, pos)
+        x = x + attention(c, w, l, rms_norm(x, w[f"{p}.attn_norm.weight"], c.eps), begin, pos)
         h = rms_norm(x, w[f"{p}.ffn_norm.weight"], c.eps)
         if l < c.first_dense:
             x = x + swiglu(w, f"{p}.mlp", h)

@@ -57,14 +57,20 @@ static mt_status configure(struct fixture *f, const char *isa, const char *facto
         {"muon.scale", "muon_scale"},
         {"model.score", "score"},
     };
+    /* In fixtures that have them. */
+    static const struct {
+        const char *option, *meta;
+    } optional[] = {{"model.window", "window"},
+                    {"model.window_full_first", "full_first"},
+                    {"model.window_full_every", "full_every"}};
     static const struct {
         const char *option, *meta;
     } flag[] = {{"model.qk_norm", "qk_norm"},
                 {"model.attn_bias", "qkv_bias"},
                 {"model.route_norm", "norm"},
                 {"model.tied", "tied"}};
-    static char text[48][160];
-    char *arg[48];
+    static char text[64][160];
+    char *arg[64];
     int n = 0;
     bool moe = golden_meta_int(&f->g, "E") > 0;
     for (size_t i = 0; i < sizeof number / sizeof number[0]; i++) {
@@ -77,6 +83,9 @@ static mt_status configure(struct fixture *f, const char *isa, const char *facto
     for (size_t i = 0; i < sizeof flag / sizeof flag[0]; i++)
         put(text[n++], sizeof text[0], flag[i].option,
             golden_meta(&f->g, flag[i].meta)[0] == '1' ? "true" : "false");
+    for (size_t i = 0; i < sizeof optional / sizeof optional[0]; i++)
+        if (golden_has_meta(&f->g, optional[i].meta))
+            put(text[n++], sizeof text[0], optional[i].option, golden_meta(&f->g, optional[i].meta));
     put(text[n++], sizeof text[0], "train.dtype", "f32");
     put(text[n++], sizeof text[0], "device.isa", isa);
     put(text[n++], sizeof text[0], "moe.buffer_factor", factor);
@@ -210,6 +219,11 @@ TEST(moe_widths)
 {
     run_fixture("moe_widths.safetensors", "auto", "1");
 }
+/* Three layers, of which the second has a window shorter than most documents. */
+TEST(window)
+{
+    run_fixture("window.safetensors", "auto", "1");
+}
 /* Several dispatch rounds, and every instruction set this machine has. */
 TEST(rounds)
 {
@@ -228,6 +242,7 @@ int main(void)
     RUN(moe_softmax);
     RUN(moe_sigmoid);
     RUN(moe_widths);
+    RUN(window);
     RUN(rounds);
     RUN(every_isa);
     return DONE();
