@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #define MT_CHOICES_score(C) C(MT_SCORE_SOFTMAX, "softmax") C(MT_SCORE_SIGMOID, "sigmoid")
+#define MT_CHOICES_attention(C) C(MT_ATTENTION_GQA, "gqa") C(MT_ATTENTION_MLA, "mla")
 #define MT_CHOICES_optimizer(C) \
     C(MT_OPTIMIZER_ADAMW, "adamw") C(MT_OPTIMIZER_MUON, "muon") C(MT_OPTIMIZER_NONE, "none")
 #define MT_CHOICES_decay(C) C(MT_DECAY_LINEAR, "linear") C(MT_DECAY_SQRT, "sqrt") C(MT_DECAY_COSINE, "cosine")
@@ -94,6 +95,7 @@
 /* The sets whose enum is defined here. */
 #define MT_CHOICE_SETS(S) \
     S(score)              \
+    S(attention)          \
     S(optimizer)          \
     S(decay)              \
     S(coefficients)       \

@@ -4,6 +4,15 @@
 #include "model/buffers.h"
 
 /* ---- what to keep ---- */
+/* Weights between n1 and queries, keys and values. */
+static double projection_weights(const struct mt_shape *s)
+{
+    double D = (double)s->D, q = (double)(s->H * s->A), Cq = (double)s->Cq, Ck = (double)s->Ck;
+    if (!s->Ck) return D * (q + (double)(s->G * (s->A + s->B)));
+    return (s->Cq ? Cq * (D + q) : D * q) + D * (Ck + (double)s->R) +
+           Ck * (double)(s->H * (s->A - s->R + s->B));
+}
+
 /* What it takes to compute a class of results of layer l again, in bytes from or to memory; FLOPs count as the bytes that go by
  * in their time, of which there are about 200 to a byte on every machine this runs on. Only the ranking of classes depends on it. */
 static double recomputed(const struct mt_model *m, int l, int keep)
@@ -17,7 +26,8 @@ static double recomputed(const struct mt_model *m, int l, int keep)
     switch ((mt_choice_keep)keep) {
     case MT_KEEP_ATTN_NORM:
     case MT_KEEP_FFN_NORM: return 2 * N * D * el;
-    case MT_KEEP_QKV: return 2 * N * D * heads / flops_per_byte + (3 * N * D + 3 * N * heads) * el;
+    case MT_KEEP_QKV:
+        return 2 * N * projection_weights(s) / flops_per_byte + (3 * N * D + 3 * N * heads) * el;
     case MT_KEEP_ATTENTION:
         return 2 * pairs * H * (double)(s->A + s->B) / flops_per_byte +
                (N * heads + N * H * (double)s->B) * el;

@@ -33,12 +33,12 @@ static const struct tensor_row tensor_row[] = {
 #undef TENSOR
 };
 
-#define LETTERS                                                                                   \
-    const int64_t D = m->D, V = m->V, H = m->H, G = m->G, A = m->A, B = m->B, E = m->E, F = m->F, \
-                  Fd = m->Fd, Fs = m->Fs;                                                         \
-    const bool qk_norm = m->qk_norm, attn_bias = m->attn_bias, tied = m->tied;                    \
-    (void)D, (void)V, (void)H, (void)G, (void)A, (void)B, (void)E, (void)F, (void)Fd, (void)Fs,   \
-        (void)qk_norm, (void)attn_bias, (void)tied, (void)moe
+#define LETTERS                                                                                          \
+    const int64_t D = m->D, V = m->V, H = m->H, G = m->G, A = m->A, B = m->B, E = m->E, F = m->F,        \
+                  Fd = m->Fd, Fs = m->Fs, R = m->R, Ck = m->Ck, Cq = m->Cq;                              \
+    const bool qk_norm = m->qk_norm, attn_bias = m->attn_bias, tied = m->tied, mla = Ck > 0;             \
+    (void)D, (void)V, (void)H, (void)G, (void)A, (void)B, (void)E, (void)F, (void)Fd, (void)Fs, (void)R, \
+        (void)Ck, (void)Cq, (void)qk_norm, (void)attn_bias, (void)tied, (void)mla, (void)moe
 
 static int64_t matrix_cols(const struct mt_shape *m, int kind, bool moe)
 {
@@ -265,6 +265,8 @@ struct mt_shape mt_shape_of(const mt_config *c)
         .Fs = c->model_shared_ffn,
         .first_dense = c->model_experts ? c->model_first_dense : c->model_layers,
         .Nc = c->train_loss_chunk,
+        .Ck = c->model_kv_lora_rank,
+        .Cq = c->model_q_lora_rank,
         .W = c->model_window,
         .full_first = c->model_window_full_first,
         .full_every = c->model_window_full_every,

@@ -12,8 +12,11 @@ struct mt_shape {
     int64_t D, V, L;    /* width, vocabulary, layers */
     int64_t H, G, A, B; /* query heads, key-value heads, their key and value widths */
     int64_t R;          /* rotated dimensions of a head */
-    int64_t E, K, F;    /* routed experts, experts a token, their width */
-    int64_t Fd, Fs;     /* width of dense layers, of the shared expert (0: none) */
+    int64_t Ck,
+        Cq; /* multi-head latent attention: widths of compressed keys and values, and queries; Ck 0: it is not this;
+                           Cq 0: queries are not compressed */
+    int64_t E, K, F; /* routed experts, experts a token, their width */
+    int64_t Fd, Fs;  /* width of dense layers, of the shared expert (0: none) */
     int64_t first_dense;
     int64_t
         C; /* rows of the bounded expert buffers: a multiple of MT_ROUND_ROWS, or N K mesh.ep, which is all */

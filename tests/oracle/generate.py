@@ -36,9 +36,16 @@ FIXTURES = [
            N=37, max_norm=0.5, muon_scale="spectral"),
     Config("window", V=48, D=24, L=3, H=4, G=2, A=8, B=8, R=8, first_dense=3, Fd=32, theta=100.0, seed=5,
            window=5, full_first=1, full_every=3, qk_norm=True),
+    Config("mla", V=64, D=32, L=2, H=3, G=3, A=14, B=10, R=8, first_dense=1, Fd=40, E=6, K=2, F=8, Fs=12,
+           score="sigmoid", norm=True, scale=1.5, theta=100.0, seed=6, Ck=12, Cq=16, rope_factor=4.0,
+           rope_original=16, beta_fast=2.0, beta_slow=0.25, mscale=0.7, mscale_all=1.2,
+           muon_scale="match_rms_adamw"),
+    Config("mla_window", V=48, D=24, L=2, H=2, G=2, A=12, B=8, R=4, first_dense=2, Fd=32, theta=100.0, seed=7,
+           Ck=10, window=6, full_every=2),
 ]
 # Not written into fixtures that do not have them.
-OPTIONAL = ("window", "full_first", "full_every")
+OPTIONAL = ("window", "full_first", "full_every", "Ck", "Cq", "rope_factor", "rope_original", "beta_fast",
+            "beta_slow", "mscale", "mscale_all")
 
 
 # ---- Files ----------------------------------------------------------------------------------------------

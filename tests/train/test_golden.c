@@ -62,7 +62,15 @@ static mt_status configure(struct fixture *f, const char *isa, const char *facto
         const char *option, *meta;
     } optional[] = {{"model.window", "window"},
                     {"model.window_full_first", "full_first"},
-                    {"model.window_full_every", "full_every"}};
+                    {"model.window_full_every", "full_every"},
+                    {"model.kv_lora_rank", "Ck"},
+                    {"model.q_lora_rank", "Cq"},
+                    {"model.rope_factor", "rope_factor"},
+                    {"model.rope_original", "rope_original"},
+                    {"model.rope_beta_fast", "beta_fast"},
+                    {"model.rope_beta_slow", "beta_slow"},
+                    {"model.rope_mscale", "mscale"},
+                    {"model.rope_mscale_all", "mscale_all"}};
     static const struct {
         const char *option, *meta;
     } flag[] = {{"model.qk_norm", "qk_norm"},
@@ -86,6 +94,7 @@ static mt_status configure(struct fixture *f, const char *isa, const char *facto
     for (size_t i = 0; i < sizeof optional / sizeof optional[0]; i++)
         if (golden_has_meta(&f->g, optional[i].meta))
             put(text[n++], sizeof text[0], optional[i].option, golden_meta(&f->g, optional[i].meta));
+    put(text[n++], sizeof text[0], "model.attention", golden_has_meta(&f->g, "Ck") ? "mla" : "gqa");
     put(text[n++], sizeof text[0], "train.dtype", "f32");
     put(text[n++], sizeof text[0], "device.isa", isa);
     put(text[n++], sizeof text[0], "moe.buffer_factor", factor);
@@ -224,6 +233,15 @@ TEST(window)
 {
     run_fixture("window.safetensors", "auto", "1");
 }
+/* Multi-head latent attention: with compressed queries and YaRN, on experts; without both, with a window. */
+TEST(mla)
+{
+    run_fixture("mla.safetensors", "auto", "0.5");
+}
+TEST(mla_window)
+{
+    run_fixture("mla_window.safetensors", "auto", "1");
+}
 /* Several dispatch rounds, and every instruction set this machine has. */
 TEST(rounds)
 {
@@ -243,6 +261,8 @@ int main(void)
     RUN(moe_sigmoid);
     RUN(moe_widths);
     RUN(window);
+    RUN(mla);
+    RUN(mla_window);
     RUN(rounds);
     RUN(every_isa);
     return DONE();

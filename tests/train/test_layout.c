@@ -71,13 +71,19 @@ static void compare(const char *const *options, const char *const *other, int wo
     DENSE_ANY, "model.top_k=3", "model.expert_ffn=24", "model.shared_ffn=40", "model.first_dense=1", \
         "model.qk_norm=true", "model.score=sigmoid", "model.bias_rate=0.01", "model.attn_bias=true"
 #define WINDOW "model.window=5", "model.window_full_every=3"
+#define MLA                                                                                             \
+    "train.dtype=f32", "model.dim=40", "model.layers=3", "model.attention=mla", "model.q_lora_rank=20", \
+        "model.kv_lora_rank=12", "model.heads=4", "model.head_dim=14", "model.v_head_dim=10",           \
+        "model.rotary_dims=6", "model.rope_factor=4", "model.rope_original=16", "model.ffn=72",         \
+        "model.experts=12", "model.top_k=3", "model.expert_ffn=24", "model.first_dense=1",              \
+        "model.score=sigmoid", "model.bias_rate=0.01"
 #define DENSE "train.dtype=f32", DENSE_ANY
 #define MOE "train.dtype=f32", "model.experts=12", MOE_ANY
 
 /* The options, and further ones in a string, with spaces between. */
 struct options {
     const char *o[40];
-    char text[256];
+    char text[320];
 };
 static const char *const *with(struct options *x, const char *const *options, const char *more)
 {
@@ -120,6 +126,25 @@ TEST(window)
     compare(options, with(&more, options, "mesh.ep=2 mesh.replicas=2 recompute.policy=none"), 8, &one, 1e-6);
     compare(options, with(&more, options, "mesh.ep=4 offload.activations.fraction=1 offload.moments=host"), 4,
             &one, 1e-6);
+    ranks_values_release(&one.v);
+}
+/* The same of multi-head latent attention, its matrices cut between heads, or each on one rank. */
+#define ATTENTION(placement) "shard.groups=[{\"match\":\"*.attn.*\",\"placement\":" placement "}] "
+TEST(latent)
+{
+    static const char *const options[] = {MLA, NULL};
+    struct options more;
+    struct outcome one = {0};
+    run(options, 1, &one);
+    compare(options, options, 4, &one, 1e-6);
+    compare(options,
+            with(&more, options, ATTENTION("block") "mesh.ep=2 mesh.replicas=2 recompute.policy=none"), 8,
+            &one, 1e-6);
+    compare(options,
+            with(&more, options,
+                 ATTENTION("owned") "mesh.ep=4 offload.activations.fraction=1 offload.moments=host "
+                                    "recompute.keep=qkv recompute.keep_on=host"),
+            4, &one, 1e-6);
     ranks_values_release(&one.v);
 }
 TEST(replicas)
@@ -361,6 +386,7 @@ int main(void)
     RUN(dense_tied);
     RUN(moe);
     RUN(window);
+    RUN(latent);
     RUN(replicas);
     RUN(fp8_gathers);
     RUN(bf16_reduction);
