@@ -63,12 +63,9 @@ TEST(presets)
         double total, active, unit_total, unit_active;
         bool ends;
     } published[] = {
-        {"qwen3-30b-a3b", 30.5, 3.3, 0.1, 0.1, true},
-        {"qwen3-235b-a22b", 235, 22, 1, 1, true},
-        {"mixtral-8x7b", 46.7, 12.9, 0.1, 0.1, true},
-        {"glm-4.5-air", 106, 12, 1, 1, false},
-        {"deepseek-v3", 671, 37, 1, 1, true},
-        {"kimi-k2", 1000, 32, 100, 1, true},
+        {"qwen3-30b-a3b", 30.5, 3.3, 0.1, 0.1, true}, {"qwen3-235b-a22b", 235, 22, 1, 1, true},
+        {"mixtral-8x7b", 46.7, 12.9, 0.1, 0.1, true}, {"glm-4.5-air", 106, 12, 1, 1, false},
+        {"deepseek-v3", 671, 37, 1, 1, true},         {"kimi-k2", 1000, 32, 100, 1, true},
     };
     for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
         char path[96];
