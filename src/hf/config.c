@@ -188,8 +188,6 @@ static mt_status take_latent(const struct reading *r, mt_err *e)
                e, MT_CKPT, "'%s': q_lora_rank is no whole number up to 128 Ki", r->name);
     MT_REQUIRE(own && mt_json_count(own, &n) && n >= 1 && n <= 1024, e, MT_CKPT,
                "'%s': qk_nope_head_dim is no whole number from 1 to 1024", r->name);
-    MT_REQUIRE(find(r, "n_group"), e, MT_CONFIG,
-               "'%s' has no n_group, which means 8; only 1 can be expressed", r->name);
     r->c->model_head_dim = n + r->c->model_rotary_dims;
     return MT_OK;
 }

@@ -110,11 +110,11 @@ check "import of nothing" ended 5
 
 # config.json
 copy_of deepseek_v3 && config 's/"model_type": "deepseek_v3"/"model_type": "deepseek_v2"/'
-refused "an older router" 2 'model_type "deepseek_v2" cannot be read: its router has another rule'
+refused "an older router" 2 'model_type "deepseek_v2" cannot be read: its router.s rule'
 copy_of deepseek_v3 && config 's/"model_type": "deepseek_v3"/"model_type": "kimi_k2"/' && import_bad
 check "Kimi-K2 is DeepSeek-V3" says '^family: deepseek_v3$'
 copy_of deepseek_v3 && config '/"n_group": 1/d'
-refused "no number of groups" 2 'has no n_group, which means 8; only 1 can be expressed'
+refused "no number of groups" 2 '8 does not divide model.experts, which is 6'
 copy_of deepseek_v3 && config 's/"qk_nope_head_dim": 6/"qk_nope_head_dim": 0/'
 refused "nothing but rotated dimensions" 5 'qk_nope_head_dim is no whole number from 1 to 1024'
 copy_of deepseek_v3 && config 's/"num_key_value_heads": 4/"num_key_value_heads": 2/'
@@ -135,9 +135,9 @@ copy_of llama && config 's/"model_type": "llama"/"model_type": "gemma"/'
 refused "another family" 2 'model_type "gemma" is no family that is read; these are: deepseek_v3, glm4_moe, qwen3_moe'
 copy_of llama && config 's/"rope_scaling": null/"rope_scaling": {"type": "linear", "factor": 2.0}/'
 refused "scaled positions" 2 'rope_type is neither "default" nor "yarn"'
-copy_of glm4_moe && config 's/"n_group": 1/"n_group": 2/'
-refused "groups of experts" 2 'n_group is not 1'
-copy_of glm4_moe && config 's/"n_routed_experts": 6/"n_routed_experts": 0/; s/"num_experts_per_tok": 2/"num_experts_per_tok": 0/; s/"moe_intermediate_size": 8/"moe_intermediate_size": 0/; s/"first_k_dense_replace": 1/"first_k_dense_replace": 0/'
+copy_of glm4_moe && config 's/"n_group": 2/"n_group": 4/'
+refused "groups that do not divide the experts" 2 '4 does not divide model.experts, which is 6'
+copy_of glm4_moe && config 's/"n_routed_experts": 6/"n_routed_experts": 0/; s/"num_experts_per_tok": 2/"num_experts_per_tok": 0/; s/"moe_intermediate_size": 8/"moe_intermediate_size": 0/; s/"first_k_dense_replace": 1/"first_k_dense_replace": 0/; s/"n_group": 2/"n_group": 1/'
 refused "a mixture of nothing" 2 'the nearest family, qwen3, cannot express that'
 copy_of qwen3_moe && config 's/"num_experts_per_tok": 2,//'
 refused "a missing key" 5 "config.json' has no num_experts_per_tok"
