@@ -88,7 +88,10 @@ struct mt_cuda_lane {
     X(gram_right)          \
     X(soap_moment)         \
     X(soap_adam)           \
-    X(eigen_basis)
+    X(eigen_basis)         \
+    X(key_join)            \
+    X(key_split)           \
+    X(window_begin)
 
 #define MT_CUDA_DECLARE(name) \
     cudaError_t mt_cuda_##name(const struct mt_call *c, const struct mt_cuda_lane *q);

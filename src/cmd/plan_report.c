@@ -51,7 +51,8 @@ static void set_times(struct mt_plan_report *r)
     r->tokens = r->f->cfg->train_global_batch * d->S;
     r->rate = (double)r->tokens / r->t->step_s / r->f->o.world;
     double not_done = dropped(r->f) * mt_flops_of_experts(d);
-    r->mfu = r->rate * (mt_flops_per_token(d, 2 * r->f->mean_pairs / (double)d->N) - not_done) / peak;
+    double met = mt_flops_per_token_of(d, r->f->mean_pairs / (double)d->N, r->f->mean_near / (double)d->N);
+    r->mfu = r->rate * (met - not_done) / peak;
     /* no half for causality */
     r->mfu_full = r->rate * (mt_flops_per_token(d, 2 * (double)d->S) - not_done) / peak;
     r->bound = mt_forecast_bound(r->f, c, r->t, r->floor);

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #define MT_CHOICES_score(C) C(MT_SCORE_SOFTMAX, "softmax") C(MT_SCORE_SIGMOID, "sigmoid")
+#define MT_CHOICES_attention(C) C(MT_ATTENTION_GQA, "gqa") C(MT_ATTENTION_MLA, "mla")
 #define MT_CHOICES_group_score(C) C(MT_GROUP_SCORE_TOP2, "top2") C(MT_GROUP_SCORE_MAX, "max")
 #define MT_CHOICES_drop(C) C(MT_DROP_PROBS, "probs") C(MT_DROP_POSITION, "position")
 #define MT_CHOICES_routing(C) C(MT_ROUTING_LEARNED, "learned") C(MT_ROUTING_BALANCED, "balanced")
@@ -98,6 +99,7 @@
 /* The sets whose enum is defined here. */
 #define MT_CHOICE_SETS(S) \
     S(score)              \
+    S(attention)          \
     S(routing)            \
     S(drop)               \
     S(group_score)        \

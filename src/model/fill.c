@@ -65,7 +65,8 @@ void mt_model_fill(struct mt_rank *r, uint64_t seed)
 
 void mt_model_tables(struct mt_rank *r)
 {
-    mt_rope_table(&r->ctx->stream[MT_COMPUTE], r->m->rope, r->m->opt.theta);
+    const struct mt_rope_form *f = &r->m->opt.rope;
+    mt_rope_table(&r->ctx->stream[MT_COMPUTE], r->m->rope, f->theta, f->factor, f->low, f->high, f->gain);
 }
 
 static void pack(struct mt_stream *s, const struct mt_bucket *b, mt_view master, mt_view work, mt_view wire)

@@ -191,7 +191,7 @@ static struct mt_model_options model_options(const struct mt_session *s, int ran
     int64_t micro = s->inference ? 1 : c->train_global_batch / (c->train_micro_batch * s->world);
     return (struct mt_model_options){
         .eps = c->model_norm_eps,
-        .theta = c->model_rope_theta,
+        .rope = mt_rope_form_of(c),
         .route_scale = c->model_route_scale,
         .init_std = c->model_init_std,
         .score = c->model_score,

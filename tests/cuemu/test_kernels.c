@@ -138,7 +138,8 @@ TEST(bias_bwd)
 }
 TEST(rope_table)
 {
-    TRY(rope_table, "S=9 R=16", .scalar = {F_(10000)}, .one_type = true);
+    TRY(rope_table, "S=9 R=16", .scalar = {F_(10000), F_(1), F_(0), F_(1), F_(1)}, .one_type = true);
+    TRY(rope_table, "S=9 R=16", .scalar = {F_(100), F_(40), F_(2), F_(5), F_(0.7)}, .one_type = true);
 }
 TEST(rope)
 {
@@ -231,6 +232,24 @@ TEST(grouped_bwdw)
 #define ATTENTION(name, dims, ...)                                                                     \
     TRY(name, dims, .scalar = {F_(0.25), I_(1)}, .fill = begins, .tol = {5e-6, 8e-3}, .tol_f32 = 2e-5, \
         __VA_ARGS__)
+TEST(key_join)
+{
+    TRY(key_join, "N=5 H=3 A=48 R=16 C=32", .pad = 8);
+    TRY(key_join, "N=4 H=2 A=11 R=4 C=7", .pad = 3, .off = 1);
+    TRY(key_join, "N=0 H=2 A=12 R=4 C=8");
+}
+TEST(key_split)
+{
+    TRY(key_split, "N=5 H=3 A=48 R=16 C=32", .pad = 8);
+    TRY(key_split, "N=4 H=2 A=11 R=4 C=7", .pad = 3, .off = 1);
+    TRY(key_split, "N=0 H=2 A=12 R=4 C=8");
+}
+TEST(window_begin)
+{
+    TRY(window_begin, "R=3 N=150", .scalar = {I_(7)}, .fill = starts, .pad = 2, .one_type = true);
+    TRY(window_begin, "R=1 N=1", .scalar = {I_(1)}, .fill = starts, .one_type = true);
+    TRY(window_begin, "R=0 N=5", .scalar = {I_(3)}, .one_type = true);
+}
 TEST(attention_fwd)
 {
     ATTENTION(attention_fwd, "N=100 H=4 G=2 A=64 B=64", .off = 0);
