@@ -99,6 +99,25 @@ static void set_checkpoint(struct mt_plan_report *r)
     r->ckpt_s = (double)r->ckpt_bytes / together;
 }
 
+/* Of replicas the first one's ranks write; the node that has most has no others, and so has that of its wards. */
+static void set_local(struct mt_plan_report *r)
+{
+    const mt_config *cfg = r->f->cfg;
+    const struct mt_cluster *c = &r->ask->cluster;
+    double ranks = r->f->o.world, writers = ranks / r->f->s.mesh.replicas,
+           per = (double)cfg->mesh_ranks_per_node, each = (double)r->ckpt_bytes / writers;
+    if (!cfg->ckpt_local_dir[0]) return;
+    r->local.own = fmin(per, writers) * each;
+    if (ranks > per) {
+        r->local.wards = r->local.own;
+        r->local.sent = each;
+        r->local.steps = (int64_t)ceil(each / (double)cfg->ckpt_local_slice);
+        r->local.slice_s = fmin(each, (double)cfg->ckpt_local_slice) /
+                           (MT_OF(c, net_bandwidth) * MT_OF(c, net_efficiency));
+    }
+    r->local.need = (double)(cfg->ckpt_local_keep + 1) * (r->local.own + r->local.wards);
+}
+
 mt_status mt_plan_report_init(struct mt_plan_report *r, const struct mt_plan_request *ask,
                               const struct mt_forecast *f, const struct mt_forecast_times *t, mt_err *e)
 {
@@ -110,6 +129,7 @@ mt_status mt_plan_report_init(struct mt_plan_report *r, const struct mt_plan_req
     set_times(r);
     set_routing(r);
     set_checkpoint(r);
+    set_local(r);
     r->joules = MT_OF(&ask->cluster, power_device) / r->rate;
     r->cost = ask->price / 3600 / r->rate * 1e6;
     return MT_OK;
@@ -233,6 +253,25 @@ static void print_times(const struct mt_plan_report *r, FILE *out)
     fprintf(out, "\nbound     %s\n", mt_plan_bound_text(r->bound));
 }
 
+static void print_local(const struct mt_plan_report *r, FILE *out)
+{
+    const mt_config *c = r->f->cfg;
+    const struct mt_plan_local *x = &r->local;
+    if (!(x->need > 0)) return;
+    fprintf(out, "local     %.2f GiB on a node, %lld x (%.2f + %.2f of others)", gib(x->need),
+            (long long)c->ckpt_local_keep + 1, gib(x->own), gib(x->wards));
+    if (!strncmp(c->ckpt_local_dir, "/dev/shm", 8))
+        fprintf(out, ", memory that the host arena does not have");
+    if (x->steps)
+        fprintf(out,
+                "\n          every %lld steps a rank sends %.3f GiB to another node, between %lld steps that "
+                "wait %.4f s each%s",
+                (long long)c->ckpt_local_interval, gib(x->sent), (long long)x->steps, x->slice_s,
+                x->steps > c->ckpt_local_interval ? ": too slow, those that are due meanwhile are left out"
+                                                  : "");
+    fprintf(out, "\n");
+}
+
 void mt_plan_report_print(const struct mt_plan_report *r, FILE *out)
 {
     print_head(r, out);
@@ -240,6 +279,7 @@ void mt_plan_report_print(const struct mt_plan_report *r, FILE *out)
     print_traffic(r, out);
     print_times(r, out);
     fprintf(out, "checkpoint %.3f TB, written in %.1f s\n", (double)r->ckpt_bytes / 1e12, r->ckpt_s);
+    print_local(r, out);
     fprintf(out, "energy    %.3g J a token", r->joules);
     if (r->ask->price > 0) fprintf(out, "; cost %.4g a million tokens", r->cost);
     fprintf(out,
@@ -332,6 +372,10 @@ static void json_times(const struct mt_plan_report *r, cJSON *o)
     for (int b = 0; b < MT_N_BOUNDS; b++) put(x, mt_plan_bound_key((enum mt_plan_bound)b), r->floor[b]);
     put(o, "checkpoint_bytes", (double)r->ckpt_bytes);
     put(o, "checkpoint_s", r->ckpt_s);
+    put(o, "local_node_bytes", r->local.need);
+    put(o, "local_sent_bytes", r->local.sent);
+    put(o, "local_steps", (double)r->local.steps);
+    put(o, "local_slice_s", r->local.slice_s);
     put(o, "joules_per_token", r->joules);
     if (r->ask->price > 0) put(o, "cost_per_million_tokens", r->cost);
     put(o, "simulated_operations", (double)r->t->operations);

@@ -235,6 +235,7 @@ void mt_run_close(struct mt_run *r)
     mt_loader_close(r->loader);
     mt_metrics_close(&r->metrics);
     mt_saver_close(r->saver);
+    mt_exports_end(&r->exports, r->cfg, r->job, 0);
     mt_guard_close(&r->guard);
     mt_replicas_close(&r->replicas);
     mt_stragglers_close(&r->stragglers);
