@@ -23,11 +23,12 @@ typedef uint32_t vec_bits __attribute__((vector_size(4 * VW), aligned(4), may_al
 typedef float one_f32 __attribute__((may_alias));
 typedef int one_pair __attribute__((aligned(2), may_alias));
 
-/* Where a kernel reads A: element (row, k) at p + row * row + k * k bytes; k counts f32, or words of a pair.
- * */
+/* Where a kernel reads A, whose words are f32, or pairs. In rows: word k of a row follows word k - 1, rows are `row` bytes apart. In
+ * columns: word k of all rows of the strip, then word k + 1 of all. The distances that are constants leave the loop registers enough. */
+enum strip_form { IN_ROWS, IN_COLUMNS };
 struct strip {
     const char *p;
-    int64_t row, k;
+    int64_t row;
 };
 
 /* c + a * b for one vector of C: `a` is one f32 or one pair, the same for all columns. */
@@ -75,19 +76,20 @@ INLINE void put(float *p, vec x)
     *(vec *)p = x;
 }
 
-INLINE void block(enum vec_kind kind, int rows, float *acc, int64_t ld, struct strip a, const char *b,
-                  int64_t steps, bool load)
+INLINE void block(enum vec_kind kind, enum strip_form form, int rows, float *acc, int64_t ld, struct strip a,
+                  const char *b, int64_t steps, bool load)
 {
+    int64_t row = form == IN_ROWS ? a.row : 4, k = form == IN_ROWS ? 4 : 4 * rows;
     vec c[MR][NV];
     UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < NV; v++)
         c[r][v] = load ? *(const vec *)(acc + r * ld + VW * v) : vec_set(0);
     const char *p = a.p;
     for (int64_t s = 0; s < steps; s++) {
         if (kind == KIND_SPLIT)
-            step_split(rows, c, p, a.row, a.k, b);
+            step_split(rows, c, p, row, k, b);
         else
-            step(kind, rows, c, p, a.row, b);
-        p += kind == KIND_SPLIT ? 2 * a.k : a.k;
+            step(kind, rows, c, p, row, b);
+        p += kind == KIND_SPLIT ? 2 * k : k;
         b += 4 * MT_PANEL;
     }
     UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < NV; v++)
@@ -99,9 +101,9 @@ typedef void vec_kernel(int rows, float *acc, int64_t ld, struct strip a, const 
                         bool load);
 
 #define ROWS(n) \
-    case n: block(kind, n, acc, ld, a, b, steps, load); break
-INLINE void by_rows(enum vec_kind kind, int rows, float *acc, int64_t ld, struct strip a, const char *b,
-                    int64_t steps, bool load)
+    case n: block(kind, form, n, acc, ld, a, b, steps, load); break
+INLINE void by_rows(enum vec_kind kind, enum strip_form form, int rows, float *acc, int64_t ld,
+                    struct strip a, const char *b, int64_t steps, bool load)
 {
     switch (rows) {
         ROWS(1);
@@ -125,7 +127,7 @@ INLINE void by_rows(enum vec_kind kind, int rows, float *acc, int64_t ld, struct
 struct vec_ops {
     enum vec_kind kind;
     mt_dtype dtype;
-    vec_kernel *kernel;
+    vec_kernel *rows, *columns; /* by form of the strip */
 };
 
 INLINE int64_t lesser(int64_t a, int64_t b)
@@ -248,10 +250,10 @@ static void mul_panel(const struct vec_job *j, int64_t panel, int64_t k0, int64_
             for (int64_t r = 0; r < rows; r++)
                 memcpy(acc + r * MT_PANEL, (const float *)g->c + (row0 + lo + r) * g->ldc + col,
                        (size_t)(4 * cols));
-        struct strip s = {a.p + lo * a.row, a.row, a.k};
+        struct strip s = {a.p + lo * a.row, a.row};
         if (k0 == 0) fetch_ahead(j, panel, row0 + lo, rows);
         for (int c = 0; c < MT_PANEL; c += NC)
-            j->o->kernel((int)rows, acc + c, ld, s, b + 4 * c, steps_of(j->o, k), k0 > 0 || g->accumulate);
+            j->o->rows((int)rows, acc + c, ld, s, b + 4 * c, steps_of(j->o, k), k0 > 0 || g->accumulate);
         if (!direct && k0 + k == g->k) finish(j, acc, row0 + lo, rows, col, cols);
     }
 }
@@ -270,7 +272,7 @@ static struct strip copy_rows(const struct vec_job *j, int64_t k0, int64_t k)
     const struct mt_gemm_mul *g = j->g;
     int64_t size = mt_dtype_bytes(j->o->dtype);
     const char *from = (const char *)g->a + ((j->r.first + j->r.row) * g->lda + k0) * size;
-    struct strip a = {j->a_copy, spread(row_bytes(j->o, k)), 4};
+    struct strip a = {j->a_copy, spread(row_bytes(j->o, k))};
     for (int64_t r = 0; r < j->r.rows; r++)
         copy_row(j->o, j->a_copy + r * a.row, from + r * g->lda * size, k);
     return a;
@@ -285,15 +287,14 @@ static void mul_rect(const struct vec_job *j)
     if (g->k <= kc + kc / 2) kc = g->k;
     int64_t group = kc < g->k ? PARTIAL_PANELS : j->r.panels, end = j->r.panel + j->r.panels;
     bool copy = must_copy(j), once = copy && j->r.rows * spread(row_bytes(j->o, g->k)) <= A_BYTES;
-    struct strip all = {(const char *)g->a + (j->r.first + j->r.row) * g->lda * size, g->lda * size, 4};
+    struct strip all = {(const char *)g->a + (j->r.first + j->r.row) * g->lda * size, g->lda * size};
     int64_t step = once ? row_bytes(j->o, 2) / 2 : size; /* bytes from one k to the next */
     if (once) all = copy_rows(j, 0, g->k);
     for (int64_t p0 = j->r.panel; p0 < end; p0 += group) {
         int64_t k0 = 0;
         do {
             int64_t k = lesser(kc, g->k - k0);
-            struct strip a = copy && !once ? copy_rows(j, k0, k)
-                                           : (struct strip){all.p + k0 * step, all.row, 4};
+            struct strip a = copy && !once ? copy_rows(j, k0, k) : (struct strip){all.p + k0 * step, all.row};
             for (int64_t p = p0; p < lesser(p0 + group, end); p++)
                 mul_panel(j, p, k0, k, a, j->partial + (kc < g->k ? p - p0 : 0) * BLOCK_ROWS * MT_PANEL);
             k0 += kc;
@@ -437,9 +438,9 @@ static void tn_panel(const struct tn_job *j, int64_t panel, int64_t m, bool load
                 __builtin_prefetch(dw + (rows + r) * g->lddw + c, 1);
         for (int64_t r = 0; load && acc != dw && r < rows; r++)
             memcpy(acc + r * ld, dw + r * g->lddw, (size_t)(4 * cols));
-        struct strip s = {j->a + lo * per_row, 4, 4 * rows};
+        struct strip s = {j->a + lo * per_row, 4};
         for (int c = 0; c < MT_PANEL; c += NC)
-            j->o->kernel((int)rows, acc + c, ld, s, j->b + 4 * c, steps_of(j->o, m), load);
+            j->o->columns((int)rows, acc + c, ld, s, j->b + 4 * c, steps_of(j->o, m), load);
         for (int64_t r = 0; acc != dw && r < rows; r++)
             memcpy(dw + r * g->lddw, acc + r * ld, (size_t)(4 * cols));
     }
@@ -475,26 +476,31 @@ static void vec_mul_tn(const struct vec_ops *o, const struct mt_gemm_tn *g, int 
 }
 
 /* Defines kernel, operations and the two entry points of one kind. */
-#define VEC_TABLE(name, table_isa, table_dtype, table_kind, align, form)                       \
-    static void name##_kernel(int rows, float *acc, int64_t ld, struct strip a, const char *b, \
-                              int64_t steps, bool load)                                        \
-    {                                                                                          \
-        by_rows(table_kind, rows, acc, ld, a, b, steps, load);                                 \
-    }                                                                                          \
-    static const struct vec_ops name##_ops = {table_kind, table_dtype, name##_kernel};         \
-    static void name##_mul(const struct mt_gemm_mul *g, int part, int parts, void *scratch)    \
-    {                                                                                          \
-        vec_mul(&name##_ops, g, part, parts, scratch);                                         \
-    }                                                                                          \
-    static void name##_mul_tn(const struct mt_gemm_tn *g, int part, int parts, void *scratch)  \
-    {                                                                                          \
-        vec_mul_tn(&name##_ops, g, part, parts, scratch);                                      \
-    }                                                                                          \
-    const struct mt_gemm mt_gemm_##name = {table_isa,                                          \
-                                           table_dtype,                                        \
-                                           align,                                              \
-                                           mt_gemm_pack_nt_##form,                             \
-                                           mt_gemm_pack_nn_##form,                             \
-                                           mt_gemm_unpack_nt_##form,                           \
-                                           name##_mul,                                         \
+#define VEC_TABLE(name, table_isa, table_dtype, table_kind, align, form)                                    \
+    static void name##_rows(int rows, float *acc, int64_t ld, struct strip a, const char *b, int64_t steps, \
+                            bool load)                                                                      \
+    {                                                                                                       \
+        by_rows(table_kind, IN_ROWS, rows, acc, ld, a, b, steps, load);                                     \
+    }                                                                                                       \
+    static void name##_columns(int rows, float *acc, int64_t ld, struct strip a, const char *b,             \
+                               int64_t steps, bool load)                                                    \
+    {                                                                                                       \
+        by_rows(table_kind, IN_COLUMNS, rows, acc, ld, a, b, steps, load);                                  \
+    }                                                                                                       \
+    static const struct vec_ops name##_ops = {table_kind, table_dtype, name##_rows, name##_columns};        \
+    static void name##_mul(const struct mt_gemm_mul *g, int part, int parts, void *scratch)                 \
+    {                                                                                                       \
+        vec_mul(&name##_ops, g, part, parts, scratch);                                                      \
+    }                                                                                                       \
+    static void name##_mul_tn(const struct mt_gemm_tn *g, int part, int parts, void *scratch)               \
+    {                                                                                                       \
+        vec_mul_tn(&name##_ops, g, part, parts, scratch);                                                   \
+    }                                                                                                       \
+    const struct mt_gemm mt_gemm_##name = {table_isa,                                                       \
+                                           table_dtype,                                                     \
+                                           align,                                                           \
+                                           mt_gemm_pack_nt_##form,                                          \
+                                           mt_gemm_pack_nn_##form,                                          \
+                                           mt_gemm_unpack_nt_##form,                                        \
+                                           name##_mul,                                                      \
                                            name##_mul_tn};
