@@ -371,7 +371,36 @@ static void copy_dy_strip(uint32_t *w, const mt_bf16 *h, int64_t ld, int64_t m, 
     memcpy(w, &tail, (size_t)(4 * rows));
 }
 
+/* The same for f32, and for pairs widened: each k of a strip is a vector, of which words too many fall on the next k. */
+static void copy_dy_f32_strip(float *w, const float *x, int64_t ld, int64_t m, int64_t rows, bool last)
+{
+    for (; m > (last ? 1 : 0); m--, x += ld, w += rows) {
+        __builtin_prefetch(x + AHEAD / 2);
+        put(w, *(const vec *)x);
+    }
+    if (last) memcpy(w, x, (size_t)(4 * rows));
+}
+static void copy_dy_split_strip(float *w, const mt_bf16 *h, int64_t ld, int64_t m, int64_t rows, bool last)
+{
+    for (; m > (last ? 1 : 0); m--, h += ld, w += rows) {
+        __builtin_prefetch(h + AHEAD);
+        put(w, (vec)(__builtin_convertvector(*(const halves *)h, vec_bits) << 16));
+    }
+    for (int64_t r = 0; last && r < rows; r++) w[r] = mt_f32_of(h[r]);
+}
+
 enum { COPY_ROWS = 32 }; /* whose lines stay in L1 for all strips */
+/* n rows of a strip from dY on, whose columns have a whole vector behind them. */
+static void copy_dy_strip_of(const struct vec_ops *o, void *out, const void *dy, int64_t ld, int64_t n,
+                             int64_t rows, bool last)
+{
+    if (o->kind == KIND_F32)
+        copy_dy_f32_strip(out, dy, ld, n, rows, last);
+    else if (o->kind == KIND_SPLIT)
+        copy_dy_split_strip(out, dy, ld, n, rows, last);
+    else
+        copy_dy_strip(out, dy, ld, n, rows, last);
+}
 /* All strips of m rows of dY from row `row` on. */
 static void copy_dy(const struct tn_job *j, int64_t row, int64_t m)
 {
@@ -385,9 +414,8 @@ static void copy_dy(const struct tn_job *j, int64_t row, int64_t m)
             char *out = j->a + lo * per_row + rows * row_bytes(j->o, k);
             const char *dy = (const char *)g->dy + ((row + k) * g->lddy + col) * size;
             /* The columns too many are there. */
-            if (j->o->kind == KIND_DOT && MR <= VW && n % 2 == 0 && col + VW <= g->o)
-                copy_dy_strip((uint32_t *)(void *)out, (const mt_bf16 *)(const void *)dy, g->lddy, n, rows,
-                              k + n == m);
+            if (MR <= VW && (n % 2 == 0 || j->o->kind == KIND_F32) && col + VW <= g->o)
+                copy_dy_strip_of(j->o, out, dy, g->lddy, n, rows, k + n == m);
             else
                 copy_dy_any(j->o, out, dy, g->lddy, n, rows);
         }
@@ -465,8 +493,7 @@ static void tn_rect(const struct tn_job *j)
 static void vec_mul_tn(const struct vec_ops *o, const struct mt_gemm_tn *g, int part, int parts,
                        void *scratch)
 {
-    /* Widened operands take twice the room. */
-    struct mt_gemm_grid grid = mt_gemm_grid_tn(g, MR, TN_OUT / MR / 2);
+    struct mt_gemm_grid grid = mt_gemm_grid_tn(g, MR, TN_OUT / MR);
     struct tn_job job = {.o = o, .g = g, .a = scratch};
     job.b = job.a + TN_A_BYTES;
     job.edge = (float *)(void *)(job.b + TN_B_BYTES);
