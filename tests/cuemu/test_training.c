@@ -2,11 +2,14 @@
 /* The cuda device under the emulator trains a small relative of the quickstart model as the cpu device does: losses within a
  * bound that is fixed before it runs, twice the spread of the cpu's own runs over permuted orders of their sums (sequences in
  * another order, and instruction sets that add up in another order). Memory of the emulated device is looked at in place. */
+#include <stdatomic.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "ckpt/ckpt.h"
 #include "ckpt/file.h"
 #include "tests/train/ranks.h"
+#include "train/run.h"
 
 /* tests/cuemu/src: how the emulator picks among the orders it may run things in. */
 void cuemu_set_order(const char *order, unsigned long long seed);
@@ -60,7 +63,8 @@ static void batch(const struct training *t, int64_t step, int shuffled)
 
 /* ---- runs ---- */
 struct outcome {
-    double loss[STEPS], norm[STEPS];
+    double loss[STEPS], norm[STEPS], aux[MT_N_AUX];
+    int64_t steps; /* 0: STEPS */
     struct ranks_values v;
 };
 static bool run(struct outcome *o, const char *options, int world, int shuffled)
@@ -72,12 +76,13 @@ static bool run(struct outcome *o, const char *options, int world, int shuffled)
     if (!CHECK(training_config(&t.cfg, text))) return false;
     mt_status st = mt_session_open(&t.s, &t.cfg, world, false, &e);
     if (st == MT_OK) st = mt_session_run(&t.s, mt_fill_step, &e);
-    for (int64_t i = 0; i < STEPS && st == MT_OK; i++) {
+    for (int64_t i = 0; i < (o->steps ? o->steps : STEPS) && st == MT_OK; i++) {
         batch(&t, i, shuffled);
         for (int r = 0; r < world; r++) t.s.rank[r].step.step = i;
         st = mt_session_run(&t.s, mt_train_step, &e);
         o->loss[i] = t.s.rank[0].step.loss / (double)t.s.rank[0].step.valid;
         o->norm[i] = t.s.rank[0].step.norm;
+        memcpy(o->aux, t.s.rank[0].step.aux, sizeof o->aux);
         CHECK(t.s.rank[0].step.updated);
     }
     if (!CHECK(st == MT_OK)) printf("  %s\n  with %s\n", e.msg, options);
@@ -181,6 +186,32 @@ TEST(bf16)
     against_cpu("bf16", 0.05);
 }
 
+/* Groups, capacity, and all that routers learn besides, over ranks that share experts: as on the cpu, whatever streams do. */
+TEST(router)
+{
+#define ROUTER                                                                                            \
+    "train.dtype=f32 mesh.ep=2 model.experts=8 model.n_group=4 model.topk_group=2 moe.capacity_factor=1 " \
+    "moe.aux_loss_sequence=0.1 moe.aux_loss_global=0.3 moe.z_loss=0.1 train.global_batch=8 "
+    enum { FEW = STEPS < 3 ? STEPS : 3 };
+    static const char *const orders[] = {"lazy", "eager"};
+    struct outcome cpu = {.steps = FEW};
+    bool ok = run(&cpu, ROUTER "device.type=cpu", 4, 0);
+    for (int i = 0; ok && i < 2; i++) {
+        struct outcome cuda = {.steps = FEW};
+        cuemu_set_order(orders[i], 1);
+        if (run(&cuda, ROUTER "device.type=cuda", 4, 0)) {
+            for (int k = 0; k < FEW; k++)
+                CHECK(fabs(cuda.loss[k] / cpu.loss[k] - 1) <= 1e-5 &&
+                      fabs(cuda.norm[k] / cpu.norm[k] - 1) <= 1e-5);
+            for (int k = 0; k < MT_N_AUX; k++)
+                CHECK(cpu.aux[k] > 0 && fabs(cuda.aux[k] / cpu.aux[k] - 1) <= 1e-5);
+        }
+        ranks_values_release(&cuda.v);
+    }
+    cuemu_set_order("lazy", 1);
+    ranks_values_release(&cpu.v);
+}
+
 /* What a step enqueues is what was recorded on sim, laid out and proved: with every option that moves something. */
 TEST(record_equals_sim)
 {
@@ -254,6 +285,83 @@ TEST(checkpoint)
     training_close(&from), training_close(&to);
 }
 
+/* The store takes nothing before the update begins. */
+static atomic_bool held;
+ssize_t pwrite(int fd, const void *p, size_t n, off_t at)
+{
+    while (held) usleep(1000);
+    return syscall(SYS_pwrite64, fd, p, n, at);
+}
+struct update {
+    struct mt_touching gate;
+    int held; /* when it began */
+};
+static void release(void *arg, int what)
+{
+    struct update *u = arg;
+    u->held += held;
+    held = false;
+    u->gate.before(u->gate.arg, what);
+}
+
+/* A step under way while the one before it is saved: the files hold what the save began with. */
+static void save_and_step(struct training *t, struct mt_run *r, struct ranks_values *want)
+{
+    mt_err e = {0};
+    batch(t, 0, 0);
+    CHECK(mt_session_run(&t->s, mt_train_step, &e) == MT_OK && ranks_values_take(want, t));
+    r->at.step = 1;
+    held = true;
+    mt_run_save(r);
+    CHECK(mt_saver_under_way(r->saver)); /* nobody waited for it */
+    struct mt_touching *touch = &t->s.rank[0].step.rank.touch;
+    struct update u = {.gate = *touch};
+    *touch = (struct mt_touching){release, &u};
+    batch(t, 1, 0);
+    t->s.rank[0].step.step = 1;
+    CHECK(mt_session_run(&t->s, mt_train_step, &e) == MT_OK);
+    mt_run_save_wait(r);
+    CHECK_INT(r->saved, 1);
+    CHECK_INT(u.held, 1); /* forward and backward did not wait for the store, nor it for them */
+}
+
+TEST(saved_while_it_trains)
+{
+    struct training t = {0};
+    struct ranks_values want = {0}, got = {0};
+    char folder[] = "/tmp/moetitan-XXXXXX", path[MT_CKPT_PATH], command[64];
+    const struct mt_job job = mt_job_alone(1);
+    struct mt_run r = {
+        .cfg = &t.cfg, .job = &job, .world = 1, .saved = -1, .first_saved = -1, .metrics.fd = -1, .lock = -1};
+    struct mt_ckpt_loaded back;
+    mt_err e = {0};
+    if (!CHECK(mkdtemp(folder) != NULL)) return;
+    if (!CHECK(training_config(&t.cfg, MODEL "device.type=cuda offload.moments=host ckpt.writers=1 "
+                                             "ckpt.buffer=64KiB")))
+        return;
+    snprintf(t.cfg.run_dir, sizeof t.cfg.run_dir, "%s", folder);
+    CHECK(mt_session_open(&t.s, &t.cfg, 1, false, &e) == MT_OK);
+    CHECK(mt_session_run(&t.s, mt_fill_step, &e) == MT_OK);
+    r.s = t.s; /* borrowed: the test closes its own */
+    CHECK(mt_session_items(&r.s, &r.items, &e) == MT_OK);
+    if (!CHECK(mt_run_open_saves(&r, &e) == MT_OK)) printf("  %s\n", e.msg);
+    save_and_step(&t, &r, &want);
+    if (ranks_values_take(&got, &t) && CHECK_INT(got.n, want.n)) /* the step did something */
+        CHECK(memcmp(got.at, want.at, (size_t)want.n * 4));
+    ranks_values_release(&got);
+    mt_ckpt_folder(folder, 1, path);
+    if (!CHECK(mt_ckpt_load(path, &r.items, &job, false, &back, &e) == MT_OK)) printf("  %s\n", e.msg);
+    if (ranks_values_take(&got, &t) && CHECK_INT(got.n, want.n))
+        CHECK(!memcmp(got.at, want.at, (size_t)want.n * 4));
+    mt_saver_close(r.saver);
+    mt_ckpt_items_close(&r.items);
+    free(r.gates), free(r.when);
+    ranks_values_release(&want), ranks_values_release(&got);
+    training_close(&t);
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    CHECK(!system(command));
+}
+
 TEST(nothing_to_report)
 {
 #ifdef __SANITIZE_THREAD__
@@ -263,7 +371,13 @@ TEST(nothing_to_report)
 #endif
     for (int i = first; i < N_MACHINE_RUNS; i += 3) {
         struct outcome cuda = {0};
-        CHECK(run_on_cuda(&cuda, &runs[i]) && isfinite(cuda.loss[0]) && cuda.loss[0] < 6);
+        struct machine_run k = runs[i];
+        char options[400];
+        snprintf(options, sizeof options,
+                 "%s moe.aux_loss_sequence=0.1 moe.aux_loss_global=0.3 moe.z_loss=0.1 moe.capacity_factor=1",
+                 k.options);
+        k.options = options;
+        CHECK(run_on_cuda(&cuda, &k) && isfinite(cuda.loss[0]) && cuda.loss[0] < 6);
         ranks_values_release(&cuda.v);
     }
 }
@@ -276,7 +390,9 @@ int main(void)
     }
     RUN(f32);
     RUN(bf16);
+    RUN(router);
     RUN(record_equals_sim);
     RUN(checkpoint);
+    RUN(saved_while_it_trains);
     return DONE();
 }
