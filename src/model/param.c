@@ -165,7 +165,10 @@ const char *mt_param_hf(int kind)
 struct mt_heads mt_param_heads(const struct mt_shape *m, int kind)
 {
     switch (kind) {
-    case MT_P_q: return (struct mt_heads){m->H, false};
+    case MT_P_q:
+    case MT_P_q_b:
+    case MT_P_k_b:
+    case MT_P_v_b: return (struct mt_heads){m->H, false};
     case MT_P_k:
     case MT_P_v: return (struct mt_heads){m->G, false};
     case MT_P_o: return (struct mt_heads){m->H, true};
