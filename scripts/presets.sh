@@ -11,30 +11,32 @@ number() { # KEY: the number of that name in the report's JSON
     sed -n "s/^[[:space:]]*\"$1\":[[:space:]]*\([-0-9.e+]*\),\{0,1\}$/\1/p" "$report" | head -n 1
 }
 
-# 16 sequences of 4096 tokens a rank and step; experts exchanged inside the node; activations between blocks in host memory.
-settings=(train.seq_len=4096 train.micro_batch=16 train.dtype=bf16 wire.reduce=bf16 shard.grads=2
+# 16 sequences of 4096 tokens a rank and step, in one micro-batch if it fits any number of nodes, else in two; experts exchanged inside the node; activations between blocks in host memory.
+settings=(train.seq_len=4096 train.dtype=bf16 wire.reduce=bf16 shard.grads=2
     offload.activations.fraction=1 moe.buffer_factor=0.5)
 
-# MODEL CLUSTER RANKS_PER_NODE
+# MODEL CLUSTER RANKS_PER_NODE MICRO_BATCH
 row() {
     local nodes=1 rc=3
     while (( nodes <= 512 )); do
-        "$program" plan "configs/models/$1.yaml" --nodes "$nodes" --cluster "$2" "${settings[@]}" "mesh.ep=$3" \
+        "$program" plan "configs/models/$1.yaml" --nodes "$nodes" --cluster "$2" "${settings[@]}" "mesh.ep=$3" "train.micro_batch=$4" \
             "train.global_batch=$((nodes * $3 * 16))" --json - >"$report" 2>/dev/null
         rc=$?
         [[ $rc == 3 ]] || break
         nodes=$((2 * nodes))
     done
     [[ $rc == 0 ]] || { echo "presets: plan of $1 on $2 ended with $rc" >&2; exit 1; }
-    printf '| %s | %s | %d × %d | %.1f | %.1f | %.1f | %.0f | %.1f |\n' "$1" "$2" "$nodes" "$3" \
+    printf '| %s | %s | %d × %d | %d | %.1f | %.1f | %.1f | %.0f | %.1f |\n' "$1" "$2" "$nodes" "$3" "$4" \
         "$(awk "BEGIN { print $(number device_peak_bytes) / 2^30 }")" \
         "$(awk "BEGIN { print $(number host_peak_bytes) / 2^30 }")" "$(number step_s)" \
         "$(number tokens_per_s_per_gpu)" "$(awk "BEGIN { print 100 * $(number mfu) }")"
 }
 
-echo '| model | cluster | nodes × GPUs | device GiB | host GiB | step s | tokens/s/GPU | MFU % (causal) |'
-echo '|---|---|---|---|---|---|---|---|'
-for model in qwen3-30b-a3b qwen3-235b-a22b mixtral-8x7b glm-4.5-air; do
-    row "$model" jupiter 4
-    row "$model" h100 8
+echo '| model | cluster | nodes × GPUs | micro-batch | device GiB | host GiB | step s | tokens/s/GPU | MFU % (causal) |'
+echo '|---|---|---|---|---|---|---|---|---|'
+for model in ${MODELS:-qwen3-30b-a3b qwen3-235b-a22b mixtral-8x7b glm-4.5-air deepseek-v3 kimi-k2}; do
+    micro=16
+    [[ $model == deepseek-v3 || $model == kimi-k2 ]] && micro=8
+    row "$model" jupiter 4 "$micro"
+    row "$model" h100 8 "$micro"
 done
