@@ -180,8 +180,8 @@ endef
 $(foreach v,$(VARIANTS),$(eval $(call variant,$v)))
 $(BUILD)/aarch64/base/features.h: | $(BUILD)/aarch64-sysroot/.done
 
-# The emulated CUDA device has compile rules of its own.
--include $(wildcard tests/cuemu/rules.mk)
+# The emulated CUDA device, and a real one, have compile rules of their own.
+-include $(wildcard tests/cuemu/rules.mk tests/gpu/rules.mk)
 
 # ---- what people call ----------------------------------------------------------------------------------------
 .PHONY: FORCE help info quickstart check check-build check-slow check-slurm check-aarch64 static headers layers rules \

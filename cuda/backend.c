@@ -75,15 +75,18 @@ static mt_status backend_run(void *backend, void (*host)(struct mt_ctx *ctx, voi
     return mt_cuda_run(b->rank, b->n, host, args, e);
 }
 
-/* Multiply-adds a clock and multiprocessor of sm_90: 2048 on tensor cores in bf16, 128 in f32. */
+double mt_cuda_peak_flops(int device, mt_dtype t)
+{
+    int clock_khz = 0, multiprocessors = 0;
+    if (cudaDeviceGetAttribute(&clock_khz, cudaDevAttrClockRate, device) ||
+        cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device))
+        return 0;
+    return 2e3 * clock_khz * multiprocessors * (t == MT_BF16 ? 2048 : 128);
+}
 static double peak_flops(void *backend, mt_dtype t)
 {
     const struct backend *b = backend;
-    int clock_khz = 0, multiprocessors = 0;
-    if (cudaDeviceGetAttribute(&clock_khz, cudaDevAttrClockRate, b->rank[0]->device) ||
-        cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, b->rank[0]->device))
-        return 0;
-    return 2e3 * clock_khz * multiprocessors * (t == MT_BF16 ? 2048 : 128);
+    return mt_cuda_peak_flops(b->rank[0]->device, t);
 }
 
 const struct mt_backend_ops mt_backend_cuda = {

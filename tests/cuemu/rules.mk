@@ -7,6 +7,7 @@ CUEMU_INC := $(if $(filter 0,$(CUDA)),,$(cuda_inc))
 CUEMU_CXX ?= g++
 CUEMU_FLAVOURS := plain asan tsan
 CUEMU_TESTS := kernels streams ranks training bugs lt wrappers
+cuemu_more_plain := checkpoint
 
 # The library each flavour links, the flags of kernels and C code, those of the emulator itself: under ThreadSanitizer it
 # is not instrumented, since its order is no order of the program.
@@ -44,8 +45,8 @@ cuemu_obj_$1 := $$(patsubst %.c,$$(cuemu_dir_$1)/%.o,$(CUEMU_C)) $$(patsubst %.c
 # cuda/lt_table.c finds the stand-in by name in the program: hence -rdynamic.
 $(BUILD)/cuemu/$1/test_%: $(BUILD)/cuemu/$1/tests/cuemu/test_%.o $$(cuemu_obj_$1) $(BUILD)/$(cuemu_lib_$1)/libmoetitan.a
 	$(CUEMU_CXX) $(cuemu_cc) -rdynamic $(LDFLAGS) -o $$@ $$^ $(LIBS) $(if $(call has_mpi,$(cuemu_lib_$1)),$(mpi_libs))
-cuemu: $(CUEMU_TESTS:%=$(BUILD)/cuemu/$1/test_%)
--include $$(cuemu_obj_$1:.o=.d) $(CUEMU_TESTS:%=$(BUILD)/cuemu/$1/tests/cuemu/test_%.d)
+cuemu: $(CUEMU_TESTS:%=$(BUILD)/cuemu/$1/test_%) $(cuemu_more_$1:%=$(BUILD)/cuemu/$1/test_%)
+-include $$(cuemu_obj_$1:.o=.d) $(CUEMU_TESTS:%=$(BUILD)/cuemu/$1/tests/cuemu/test_%.d) $(cuemu_more_$1:%=$(BUILD)/cuemu/$1/tests/cuemu/test_%.d)
 endef
 $(foreach f,$(CUEMU_FLAVOURS),$(eval $(call cuemu_flavour,$f)))
 check-build: cuemu

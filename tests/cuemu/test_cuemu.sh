@@ -31,5 +31,6 @@ run() { # FLAVOUR PROGRAM
 for flavour in plain asan tsan; do
     for program in test_wrappers test_lt test_bugs test_kernels test_streams test_ranks test_training; do run $flavour $program; done
 done
+run plain test_checkpoint
 echo "$passed passed, $failed failed"
 [[ $failed == 0 ]]

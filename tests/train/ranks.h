@@ -98,14 +98,19 @@ static inline void ranks_values_release(struct ranks_values *v)
 }
 static inline void ranks_values_put(struct ranks_values *v, const struct mt_ckpt_items *x, int64_t i)
 {
+    mt_err e = {0};
+    float *piece = malloc((size_t)mt_ckpt_item_bytes(&x->item[i]));
+    MT_ASSERT(piece);
     for (int64_t k = x->item[i].first; k < x->item[i].first + x->item[i].n; k++) {
         float *to = v->at + v->n + x->piece[k].row0 * mt_ckpt_row_bytes(&x->item[i]) / 4;
-        size_t bytes = (size_t)(x->piece[k].rows * mt_ckpt_row_bytes(&x->item[i]));
+        int64_t bytes = x->piece[k].rows * mt_ckpt_row_bytes(&x->item[i]);
+        CHECK(mt_copy_now(x->reach, piece, x->piece[k].data, bytes, &e) == MT_OK);
         if (x->piece[k].copy)
-            CHECK(!memcmp(to, x->piece[k].data, bytes)); /* replicas hold equal bits */
+            CHECK(!memcmp(to, piece, (size_t)bytes)); /* replicas hold equal bits */
         else
-            memcpy(to, x->piece[k].data, bytes);
+            memcpy(to, piece, (size_t)bytes);
     }
+    free(piece);
     v->n += mt_ckpt_item_bytes(&x->item[i]) / 4;
 }
 static inline bool ranks_values_take(struct ranks_values *v, const struct training *t)
