@@ -4,11 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "device_core.h"
+#include "prepare.h"
 
 struct backend {
     struct mt_cuda **rank; /* n of them */
     int n;
+    struct mt_sdpa *sdpa; /* of all of them; NULL: there is none */
 };
 
 static bool find(char *what, size_t size)
@@ -39,6 +40,7 @@ static void backend_close(void *backend)
     struct backend *b = backend;
     if (!b) return;
     for (int i = 0; i < b->n; i++) mt_cuda_close(b->rank[i]);
+    mt_sdpa_close(b->sdpa);
     free(b->rank);
     free(b);
 }
@@ -65,6 +67,24 @@ static mt_status backend_open(void **out, struct mt_ctx *const ctxs[], int n, in
         return status;
     }
     *out = b;
+    return MT_OK;
+}
+
+/* Ranks have the same shapes: the first one tries them out. */
+static mt_status prepare(void *backend, const struct mt_backend_choices *want, const struct mt_recording *q,
+                         char *text, size_t size, mt_err *e)
+{
+    struct backend *b = backend;
+    struct mt_chosen chosen = {.text = text, .size = size};
+    mt_err why = {0};
+    if (want->own_attention)
+        mt_chosen_add(&chosen, "attention: own (device.attention)");
+    else if (mt_sdpa_open(&b->sdpa, &why))
+        mt_chosen_add(&chosen, "attention: own (%s)", why.msg);
+    for (int i = 0; i < b->n; i++) b->rank[i]->queue[MT_COMPUTE].sdpa = b->sdpa;
+    MT_TRY(mt_cuda_prepare(b->rank[0], b->sdpa, q, &chosen, e));
+    for (int i = 1; i < b->n; i++)
+        b->rank[i]->queue[MT_D2H].down_by_kernel = b->rank[0]->queue[MT_D2H].down_by_kernel;
     return MT_OK;
 }
 
@@ -95,6 +115,7 @@ const struct mt_backend_ops mt_backend_cuda = {
     .most_ranks = MT_CUDA_RANKS,
     .find = find,
     .open = backend_open,
+    .prepare = prepare,
     .run = backend_run,
     .peak_flops = peak_flops,
     .close = backend_close,

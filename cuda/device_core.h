@@ -21,6 +21,7 @@ struct mt_cuda {
     struct mt_ctx *ctx;
     int device;
     void *arena[MT_N_ARENAS];
+    void *scratch; /* owned; NULL: it is a row of the ledger */
     struct mt_cuda_queue queue[MT_N_STREAMS];
     cudaEvent_t event[MT_N_STREAMS][MT_CUDA_EVENTS]; /* position p is at p % MT_CUDA_EVENTS */
     cudaEvent_t meet[MT_N_STREAMS][2]; /* of the collective on a stream: it is reached, it has pulled */

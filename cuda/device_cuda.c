@@ -21,10 +21,10 @@ mt_status mt_cuda_failed(mt_err *e, mt_status code, cudaError_t why, const char 
 /* What the kernels take for granted, against what the layout was made for. */
 static mt_status check_target(const struct mt_target *t, const struct mt_ledger *g, mt_err *e)
 {
-    const struct mt_target own = {"cuda/sm90", 256, 1, 1, 1, true, 0};
+    const struct mt_target own = {"cuda/sm90", 256, 1, 1, 1, true, 0, true};
     MT_REQUIRE(!strcmp(t->name, own.name) && t->align == own.align && t->panel == own.panel &&
                    t->k_align_f32 == own.k_align_f32 && t->k_align_bf16 == own.k_align_bf16 &&
-                   t->one_form == own.one_form && t->row_pad_bytes == own.row_pad_bytes,
+                   t->one_form == own.one_form && t->scratch == own.scratch && t->row_pad_bytes == own.row_pad_bytes,
                e, MT_INTERNAL,
                "opening the cuda device: laid out for the target %s with rows at multiples of %lld and "
                "weights in panels of "
@@ -76,16 +76,29 @@ static mt_status event_open(cudaEvent_t *event, int stream, mt_err *e)
                 "making an event of stream %s", mt_stream_name(stream));
     return MT_OK;
 }
-static mt_status queue_open(struct mt_cuda *d, int i, size_t scratch_bytes, mt_err *e)
+/* The ledger's row, or, where it has none, as many bytes as were asked for. */
+static mt_status scratch_open(struct mt_cuda *d, const struct mt_ctx *ctx, int64_t bytes, mt_err *e)
+{
+    struct mt_cuda_lane *lane = &d->queue[MT_COMPUTE].lane;
+    const mt_view v = ctx->scratch;
+    if (mt_view_given(v)) {
+        lane->scratch = (char *)d->arena[MT_DEVICE_ARENA] + ctx->ledger->row[v.row].off + v.off;
+        lane->scratch_bytes = (size_t)v.bytes;
+        return MT_OK;
+    }
+    if (bytes)
+        MT_CUDA_TRY(cudaMalloc(&d->scratch, (size_t)bytes), e, MT_NOFIT, "allocating %lld bytes of scratch",
+                    (long long)bytes);
+    lane->scratch = d->scratch;
+    lane->scratch_bytes = (size_t)bytes;
+    return MT_OK;
+}
+static mt_status queue_open(struct mt_cuda *d, int i, mt_err *e)
 {
     struct mt_cuda_queue *q = &d->queue[i];
     q->lt = d->lt;
-    q->lane.scratch_bytes = scratch_bytes;
     MT_CUDA_TRY(cudaStreamCreateWithFlags(&q->lane.stream, cudaStreamNonBlocking), e, MT_DEVICE,
                 "making the stream %s", mt_stream_name(i));
-    if (scratch_bytes)
-        MT_CUDA_TRY(cudaMalloc(&q->lane.scratch, scratch_bytes), e, MT_NOFIT,
-                    "allocating %zu bytes of scratch for the stream %s", scratch_bytes, mt_stream_name(i));
     MT_CUDA_TRY(cudaHostAlloc(&q->pinned, MT_CUDA_READ_BYTES, cudaHostAllocDefault), e, MT_NOFIT,
                 "allocating %d pinned bytes for host reads", MT_CUDA_READ_BYTES);
     for (int k = 0; k < MT_CUDA_EVENTS; k++) MT_TRY(event_open(&d->event[i][k], i, e));
@@ -93,16 +106,16 @@ static mt_status queue_open(struct mt_cuda *d, int i, size_t scratch_bytes, mt_e
     return MT_OK;
 }
 
-static mt_status open_all(struct mt_cuda *d, const struct mt_ledger *g, const struct mt_cuda_options *o,
+static mt_status open_all(struct mt_cuda *d, const struct mt_ctx *ctx, const struct mt_cuda_options *o,
                           mt_err *e)
 {
     MT_TRY(choose_device(d, o->device, e));
     MT_TRY(mt_lt_open(&d->lt, e));
     MT_TRY(mt_cuda_host_open(&d->host, e));
-    MT_TRY(arenas_open(d, g, e));
+    MT_TRY(arenas_open(d, ctx->ledger, e));
     /* Only the compute stream's ops need scratch. */
-    for (int i = 0; i < MT_N_STREAMS; i++)
-        MT_TRY(queue_open(d, i, i == MT_COMPUTE ? (size_t)o->scratch_bytes : 0, e));
+    MT_TRY(scratch_open(d, ctx, o->scratch_bytes, e));
+    for (int i = 0; i < MT_N_STREAMS; i++) MT_TRY(queue_open(d, i, e));
     return MT_OK;
 }
 
@@ -113,7 +126,7 @@ mt_status mt_cuda_open(struct mt_cuda **cuda, struct mt_ctx *ctx, const struct m
     MT_TRY(check_target(target, ctx->ledger, e));
     struct mt_cuda *d = calloc(1, sizeof *d);
     MT_REQUIRE(d, e, MT_IO, "opening the cuda device: no memory for %zu bytes", sizeof *d);
-    mt_status status = open_all(d, ctx->ledger, o, e);
+    mt_status status = open_all(d, ctx, o, e);
     if (status) {
         mt_cuda_close(d);
         return status;
@@ -132,7 +145,6 @@ static void queue_close(struct mt_cuda *d, int i)
     for (int k = 0; k < 2; k++)
         if (d->meet[i][k]) cudaEventDestroy(d->meet[i][k]);
     cudaFreeHost(d->queue[i].pinned);
-    cudaFree(d->queue[i].lane.scratch);
     if (d->queue[i].lane.stream) cudaStreamDestroy(d->queue[i].lane.stream);
 }
 
@@ -144,6 +156,7 @@ void mt_cuda_close(struct mt_cuda *d)
     for (int i = 0; i < MT_N_STREAMS; i++)
         if (d->queue[i].lane.stream) cudaStreamSynchronize(d->queue[i].lane.stream);
     for (int i = 0; i < MT_N_STREAMS; i++) queue_close(d, i);
+    cudaFree(d->scratch);
     mt_lt_close(d->lt);
     mt_fiber_close(&d->fiber);
     mt_cuda_host_close(d->host);

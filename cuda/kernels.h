@@ -28,7 +28,7 @@ struct mt_cuda_lane {
     X(weight_pack)                                                                                           \
     X(grad_cast)                                                                                             \
     X(fp8_pack) X(fp8_unpack) X(embed_fwd) X(embed_bwd) X(rmsnorm_fwd) X(rmsnorm_bwd) X(sum_rows)            \
-        X(bias_bwd) X(rope_table) X(rope) X(attention_fwd) X(attention_bwd) X(swiglu_fwd) X(swiglu_bwd)      \
+        X(bias_bwd) X(rope_table) X(rope) X(swiglu_fwd) X(swiglu_bwd)      \
             X(expert_swiglu_fwd) X(expert_swiglu_bwd) X(router_logits) X(router_topk) X(route_sort)          \
                 X(counts_add) X(router_bwd) X(router_bwdx) X(router_bwdw) X(bias_update) X(gather_rows)      \
                     X(gather_gates) X(combine_fwd) X(combine_bwd) X(expert_counts) X(expert_sort)            \
@@ -37,9 +37,15 @@ struct mt_cuda_lane {
                                 X(sum_loss) X(sum_parts_f64) X(sum_parts_i64) X(sum_pieces) X(sumsq) X(clip) \
                                     X(adamw) X(muon_momentum) X(newton_schulz) X(muon_apply) X(init_normal)
 
+/* Those that a library may have done: scalar MT_ATTENTION_DONE of their calls is 0, or the address of an int32 in device memory that
+ * is 1 if there is nothing left to do. */
+#define MT_CUDA_ATTENTION(X) X(attention_fwd) X(attention_bwd)
+enum { MT_ATTENTION_DONE = 2 };
+
 #define MT_CUDA_DECLARE(name) \
     cudaError_t mt_cuda_##name(const struct mt_call *c, const struct mt_cuda_lane *q);
 MT_CUDA_KERNELS(MT_CUDA_DECLARE)
+MT_CUDA_ATTENTION(MT_CUDA_DECLARE)
 #undef MT_CUDA_DECLARE
 
 /* y [n] bf16 = x [n] f32, rounded to nearest even. */

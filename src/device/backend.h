@@ -6,6 +6,12 @@
 #include "device/device.h"
 #include "device/target.h"
 
+/* What a person asks of its choices. */
+struct mt_backend_choices {
+    bool own_attention; /* no library's */
+};
+struct mt_recording;
+
 struct mt_backend_ops {
     const struct mt_device_ops *device;
     const struct mt_target *(*target)(void); /* what ledgers are laid out for */
@@ -15,6 +21,10 @@ struct mt_backend_ops {
     /* Opens it for the ranks of this process, whose ledger is laid out and whose groups are there: their arenas are
      * made, too. place: of this process on its node, from 0. DEVICE, NOFIT; nothing is left open then. */
     mt_status (*open)(void **backend, struct mt_ctx *const ctxs[], int n, int place, mt_err *e);
+    /* Its choices among kernels, libraries and ways to copy for a step that enqueues q, once, before anything is in the arenas, whose
+     * contents are lost; and what they are, in words. DEVICE: it failed. */
+    mt_status (*prepare)(void *backend, const struct mt_backend_choices *want, const struct mt_recording *q,
+                         char *chosen, size_t size, mt_err *e);
     /* As mt_exec_run, with the first error's message in e. */
     mt_status (*run)(void *backend, void (*host)(struct mt_ctx *ctx, void *arg), void *const args[],
                      mt_err *e);

@@ -6,7 +6,7 @@
 CUEMU_INC := $(if $(filter 0,$(CUDA)),,$(cuda_inc))
 CUEMU_CXX ?= g++
 CUEMU_FLAVOURS := plain asan tsan
-CUEMU_TESTS := kernels streams ranks training bugs lt wrappers
+CUEMU_TESTS := kernels streams ranks training bugs lt wrappers $(if $(cudnn_found),dnn)
 cuemu_more_plain := checkpoint
 
 # The library each flavour links, the flags of kernels and C code, those of the emulator itself: under ThreadSanitizer it
@@ -19,10 +19,10 @@ cuemu_emu_asan := $(flags_asan) -DCUEMU_WITH_ASAN=1
 cuemu_emu_tsan := -O1 -g -DCUEMU_WITH_TSAN=1
 cuemu_cc = $(flags_$(cuemu_lib_$1))
 
-CUEMU_C := $(wildcard cuda/*.c)
-CUEMU_CU := $(wildcard cuda/*.cu)
+CUEMU_C := $(filter %.c,$(CUDA_SRC))
+CUEMU_CU := $(filter %.cu,$(CUDA_SRC))
 CUEMU_SELF := $(wildcard tests/cuemu/*.cu)
-CUEMU_EMU := $(wildcard tests/cuemu/src/*.cc)
+CUEMU_EMU := $(filter-out $(if $(cudnn_found),,%/dnn.cc),$(wildcard tests/cuemu/src/*.cc))
 CUEMU_INCLUDES = -Isrc -I. -Icuda -Icuda/include -Itests -Itests/cuemu -Itests/cuemu/include -isystem $(CUEMU_INC)
 CUEMU_CXXFLAGS := -std=c++17 -fno-strict-aliasing -pthread -Wall -Wextra -Wno-unknown-pragmas
 .PHONY: cuemu sm90
