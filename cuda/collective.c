@@ -77,6 +77,7 @@ static mt_status pull(const struct mt_group *g, struct arrival *const *at, int m
     struct mt_ctx *ctx = mine->cuda->ctx;
     struct mt_moved moved = {0};
     cudaSetDevice(mine->cuda->device);
+    MT_TRY(mt_cuda_note(mine->cuda, mine->stream, MT_CUDA_MOVES, e));
     if (ctx->traffic) {
         const int group = (int)mine->call->scalar[0].i;
         moved.lane = mt_traffic_lane(ctx->traffic, group, mine->stream, mine->call->op);

@@ -17,6 +17,7 @@ enum { MT_CUDA_EVENTS = 256, MT_CUDA_RANKS = 16 };
 /* MT_CUDA_RANKS: of one process, which take turns. */
 struct mt_cuda_host;
 struct mt_cuda_run;
+struct mt_cuda_times;
 struct mt_cuda {
     struct mt_ctx *ctx;
     int device;
@@ -27,6 +28,7 @@ struct mt_cuda {
     cudaEvent_t meet[MT_N_STREAMS][2]; /* of the collective on a stream: it is reached, it has pulled */
     struct mt_lt *lt;
     struct mt_cuda_host *host;
+    struct mt_cuda_times *times; /* of the traced step; NULL: none was traced */
     /* While it runs. */
     struct mt_cuda_run *run;
     struct mt_fiber fiber;
@@ -58,6 +60,14 @@ void mt_cuda_host_close(struct mt_cuda_host *host); /* its stream is idle; NULL 
  * the position MT_CUDA_EVENTS earlier. */
 MT_MUST_USE mt_status mt_cuda_host_op(struct mt_cuda *d, const struct mt_stream *s, const struct mt_call *c,
                                       mt_err *e);
+
+/* times.c. Around a run, with all streams idle: what it needs where ctx->times is set, and the times of what was noted meanwhile. */
+MT_MUST_USE mt_status mt_cuda_times_begin(struct mt_cuda *d, mt_err *e);
+MT_MUST_USE mt_status mt_cuda_times_end(struct mt_cuda *d, mt_err *e);
+void mt_cuda_times_close(struct mt_cuda *d);
+/* The stream has come to the operation that is being enqueued; it moves bytes from now on (a collective); it is over. */
+enum mt_cuda_note { MT_CUDA_BEGIN, MT_CUDA_MOVES, MT_CUDA_END, MT_CUDA_NOTES };
+MT_MUST_USE mt_status mt_cuda_note(struct mt_cuda *d, int stream, enum mt_cuda_note what, mt_err *e);
 
 /* collective.c. Returns when every member's share is enqueued. RANKS: members' calls differ; HANG: not all came. */
 MT_MUST_USE mt_status mt_cuda_collective(struct mt_cuda *d, const struct mt_stream *s, struct mt_call *c,

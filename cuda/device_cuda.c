@@ -1,3 +1,4 @@
+#include "device/timeline.h"
 #include "device_core.h"
 
 #include <stdarg.h>
@@ -157,6 +158,7 @@ void mt_cuda_close(struct mt_cuda *d)
         if (d->queue[i].lane.stream) cudaStreamSynchronize(d->queue[i].lane.stream);
     for (int i = 0; i < MT_N_STREAMS; i++) queue_close(d, i);
     cudaFree(d->scratch);
+    mt_cuda_times_close(d);
     mt_lt_close(d->lt);
     mt_fiber_close(&d->fiber);
     mt_cuda_host_close(d->host);
@@ -188,6 +190,7 @@ static void blame(const struct mt_stream *s)
 /* The event of the position just enqueued. */
 static mt_status mark(struct mt_cuda *d, const struct mt_stream *s, mt_err *e)
 {
+    MT_TRY(mt_cuda_note(d, s->id, MT_CUDA_END, e));
     MT_CUDA_TRY(cudaEventRecord(mt_cuda_event(d, s->id, s->seq), d->queue[s->id].lane.stream), e, MT_DEVICE,
                 "recording an event");
     return MT_OK;
@@ -197,6 +200,7 @@ static mt_status enqueue_op(struct mt_cuda *d, const struct mt_stream *s, struct
                             mt_err *e)
 {
     for (int i = 0; i < mt_op_info[c->op].n_args; i++) c->arg[i] = mt_address(s->ctx, v[i]);
+    MT_TRY(mt_cuda_note(d, s->id, MT_CUDA_BEGIN, e));
     if (mt_op_info[c->op].kind == MT_COMM)
         MT_TRY(mt_cuda_collective(d, s, c, e));
     else if (s->id == MT_HOST && c->op != MT_OP_fresh && c->op != MT_OP_keep)
@@ -215,6 +219,7 @@ static void cuda_enqueue(struct mt_stream *s, struct mt_call *c, const mt_view *
 
 static mt_status enqueue_wait(struct mt_cuda *d, const struct mt_stream *s, mt_event ev, mt_err *e)
 {
+    MT_TRY(mt_cuda_note(d, s->id, MT_CUDA_BEGIN, e));
     MT_CUDA_TRY(cudaStreamWaitEvent(d->queue[s->id].lane.stream, mt_cuda_event(d, ev.stream, ev.seq), 0), e,
                 MT_DEVICE, "waiting for operation %lld of stream %s", (long long)ev.seq,
                 mt_stream_name(ev.stream));
@@ -244,7 +249,9 @@ static void cuda_host_read(struct mt_stream *s, enum mt_read_kind kind, int64_t 
         return;
     }
     struct mt_cuda *d = device_of(s);
+    if (ctx->times) mt_times_host_left(ctx->times, MT_LEFT_READ, kind, index);
     if (!ctx->err.code && await(d, s, &ctx->err)) blame(s);
+    if (ctx->times) ctx->times->host_since = mt_now_ns();
     if (ctx->err.code)
         memset(dst, 0, (size_t)src.bytes);
     else

@@ -115,8 +115,6 @@ static mt_status choose_backend(const mt_config *c, struct mt_session *s, mt_err
     }
     MT_REQUIRE(fits || !asked, e, b ? MT_DEVICE : MT_CONFIG,
                "device.type: cuda is asked for: %s; set device.type: cpu", s->found);
-    MT_REQUIRE(!fits || !c->train_trace_steps.n, e, MT_CONFIG,
-               "train.trace.steps: the cuda device notes no times; leave it out, or set device.type: cpu");
     if (!fits) return MT_OK;
     s->device = b;
     s->target = b->target();

@@ -3,6 +3,8 @@
  * bound that is fixed before it runs, twice the spread of the cpu's own runs over permuted orders of their sums (sequences in
  * another order, and instruction sets that add up in another order). */
 #include "small_model.h"
+#include "train/replicas.h"
+#include "train/tracing.h"
 
 /* tests/cuemu/src: how the emulator picks among the orders it may run things in. Absent on a GPU. */
 void cuemu_set_order(const char *order, unsigned long long seed) __attribute__((weak));
@@ -92,7 +94,7 @@ static const struct machine_run runs[] = {
     {"f32", OFFLOAD "optim.compute=host ", "lazy", 1},
     {"f32", OFFLOAD "mesh.ep=2 shard.prefetch=2 ", "eager", 4},
     {"bf16", "", "eager", 1},
-    {"bf16", "mesh.ep=2 offload.moments=host recompute.policy=selective ", "lazy", 4},
+    {"bf16", "mesh.ep=2 offload.moments=host recompute.policy=selective device.attention=own ", "lazy", 4},
 };
 enum { N_MACHINE_RUNS = sizeof runs / sizeof *runs };
 static bool run_on_cuda(struct outcome *o, const struct machine_run *k)
@@ -171,6 +173,92 @@ TEST(record_equals_sim)
     }
 }
 
+static bool small_open(struct training *t, const char *options, int world)
+{
+    char text[2048];
+    mt_err e = {0};
+    snprintf(text, sizeof text, SMALL_MODEL "%s", options);
+    if (!CHECK(training_config(&t->cfg, text))) return false;
+    mt_status st = mt_session_open(&t->s, &t->cfg, world, false, &e);
+    if (st == MT_OK) st = mt_session_run(&t->s, mt_fill_step, &e);
+    if (!CHECK(st == MT_OK)) printf("  %s\n", e.msg);
+    return st == MT_OK;
+}
+
+/* Of each operation: it is over after it began, its stream's one before was over by then, and what it waited for too. The sum
+ * accounts for the whole step. */
+static void check_times(const struct mt_timeline *line)
+{
+    struct mt_timeline_sum sum;
+    struct mt_places places;
+    mt_err e = {0};
+    int64_t last[MT_N_STREAMS] = {0}, all = 0, wrong = 0, reads = 0;
+    CHECK(line->q->n > 200);
+    CHECK(mt_places_init(&places, line->q, &e) == MT_OK);
+    for (int64_t i = 0; i < line->q->n; i++) {
+        const struct mt_rec *r = &line->q->rec[i];
+        const int64_t on = r->op == MT_OP_wait ? mt_places_find(&places, r->ev) : -1, ns = 1000; /* events are f32 */
+        wrong += line->begin[i] < 0 || line->end[i] + ns < line->begin[i] || line->end[i] > line->length + ns;
+        wrong += line->begin[i] + ns < last[r->stream];
+        wrong += on >= 0 && line->end[i] + ns < line->end[on];
+        last[r->stream] = line->end[i];
+    }
+    for (int64_t i = 0; i < line->n_host; i++) reads += line->host[i].left == MT_LEFT_READ;
+    CHECK_INT(wrong, 0);
+    CHECK(reads > 0 && line->host[line->n_host - 1].left == MT_LEFT_END);
+    CHECK(mt_timeline_summarize(line, &sum, &e) == MT_OK);
+    for (int c = 0; c < MT_N_CAUSES; c++) all += sum.spent[c];
+    CHECK(all == sum.length && sum.spent[MT_CAUSE_COMPUTE] > 0);
+    mt_places_release(&places);
+}
+TEST(traced)
+{
+    struct training t = {0};
+    struct mt_tracing tracing;
+    mt_err e = {0};
+    if (!small_open(&t, "device.type=cuda mesh.ep=2 offload.moments=host train.trace.steps=[1]", 2)) return;
+    CHECK(mt_tracing_open(&tracing, &t.s, &e) == MT_OK);
+    for (int again = 0; again < 2; again++) {
+        small_batch(&t, 0, 0);
+        mt_tracing_begin(&tracing, &t.s);
+        CHECK(mt_session_run(&t.s, mt_train_step, &e) == MT_OK);
+        mt_tracing_end(&tracing, &t.s);
+        for (int r = 0; r < 2; r++) {
+            const struct mt_timeline line = mt_tracing_timeline(&tracing, &t.s, r);
+            check_times(&line);
+        }
+    }
+    mt_tracing_close(&tracing);
+    training_close(&t);
+}
+
+/* Weights in the device's memory: alike in both replicas; a bit that flips is found. */
+TEST(replicas)
+{
+    struct training t = {0};
+    struct mt_replicas x;
+    struct mt_nodes nodes;
+    const struct mt_job job = mt_job_alone(2);
+    unsigned char byte;
+    mt_err e = {0};
+    if (!small_open(&t, "device.type=cuda mesh.replicas=2 guard.replica_hash_interval=1", 2)) return;
+    CHECK(mt_nodes_open(&nodes, &job, &e) == MT_OK);
+    CHECK(mt_replicas_open(&x, &t.s, &e) == MT_OK);
+    small_batch(&t, 0, 0);
+    CHECK(mt_session_run(&t.s, mt_train_step, &e) == MT_OK);
+    CHECK_INT(mt_replicas_check(&x, &t.s, &nodes, 1, &e), MT_OK);
+    const struct mt_ctx *c = &t.s.rank[1].ctx;
+    char *at = mt_address(c, mt_store_local_state(&t.s.rank[1].model.store, 0, MT_STATE_MASTER));
+    CHECK(mt_copy_now(c, &byte, at + 2, 1, &e) == MT_OK);
+    byte ^= 4;
+    CHECK(mt_copy_now(c, at + 2, &byte, 1, &e) == MT_OK);
+    CHECK_INT(mt_replicas_check(&x, &t.s, &nodes, 2, &e), MT_CORRUPT);
+    if (!CHECK(strstr(e.msg, "rank 1"))) printf("  %s\n", e.msg);
+    mt_replicas_close(&x);
+    mt_nodes_close(&nodes);
+    training_close(&t);
+}
+
 TEST(nothing_to_report)
 {
 #ifdef __SANITIZE_THREAD__
@@ -194,5 +282,7 @@ int main(void)
     RUN(f32);
     RUN(bf16);
     RUN(record_equals_sim);
+    RUN(traced);
+    RUN(replicas);
     return DONE();
 }
