@@ -225,6 +225,29 @@ mt_status mt_sdpa_prepare(struct mt_sdpa *d, const struct mt_call *c, size_t scr
     return MT_OK;
 }
 
+static mt_status support(struct mt_dnn_graph *g, const struct mt_call *c, const char *device_json, int64_t *bytes,
+                         mt_err *e)
+{
+    const struct mt_dnn_shape dims = dims_of(c);
+    MT_TRY(mt_dnn_sdpa(g, &dims, NULL, e));
+    MT_TRY(mt_dnn_graph_support(g, device_json, bytes, e));
+    *bytes += (int64_t)parts_of(c).workspace;
+    return MT_OK;
+}
+mt_status mt_sdpa_support(const struct mt_call *c, const char *device_json, int64_t *bytes, mt_err *e)
+{
+    struct mt_dnn_table f;
+    struct mt_dnn_graph g;
+    *bytes = 0;
+    MT_TRY(suits(c, e));
+    MT_TRY(mt_dnn_table_open(&f, e));
+    mt_dnn_graph_init(&g, &f);
+    mt_status status = support(&g, c, device_json, bytes, e);
+    mt_dnn_graph_close(&g);
+    mt_dnn_table_close(&f);
+    return status;
+}
+
 static int find(const struct mt_sdpa *d, const struct mt_call *c, size_t scratch_bytes)
 {
     const struct key k = key_of(c, scratch_bytes);

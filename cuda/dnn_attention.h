@@ -23,6 +23,10 @@ int64_t mt_sdpa_rows(const struct mt_call *c);
  * memory has scratch_bytes. DEVICE: why not, in few words. */
 MT_MUST_USE mt_status mt_sdpa_prepare(struct mt_sdpa *sdpa, const struct mt_call *c, size_t scratch_bytes,
                                       mt_err *e);
+/* Whether cuDNN would take such a call on a device that is described by JSON, and in how many bytes of scratch memory: without a GPU.
+ * DEVICE: why not. */
+MT_MUST_USE mt_status mt_sdpa_support(const struct mt_call *c, const char *device_json, int64_t *bytes,
+                                      mt_err *e);
 /* Takes it back: it did not do well. */
 void mt_sdpa_forget(struct mt_sdpa *sdpa, const struct mt_call *c);
 /* Enqueues the call if it was prepared; *taken: it was, and our own kernels are to follow with the call *own, in which they find

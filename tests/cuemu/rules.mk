@@ -50,6 +50,12 @@ cuemu: $(CUEMU_TESTS:%=$(BUILD)/cuemu/$1/test_%) $(cuemu_more_$1:%=$(BUILD)/cuem
 endef
 $(foreach f,$(CUEMU_FLAVOURS),$(eval $(call cuemu_flavour,$f)))
 check-build: cuemu
+# What the real cuDNN says of the shapes in configs/: without its stand-in.
+ifneq ($(cudnn_found),)
+cuemu: $(BUILD)/cuemu/dnn_shapes
+endif
+$(BUILD)/cuemu/dnn_shapes: $(cuemu_dir_plain)/tests/cuemu/dnn_shapes.o $(filter-out %/dnn.o,$(cuemu_obj_plain)) $(BUILD)/release/libmoetitan.a
+	$(CUEMU_CXX) $(LDFLAGS) -o $@ $^ $(LIBS) $(if $(call has_mpi,release),$(mpi_libs))
 cuemu: ## the CUDA device's tests under the emulator, built
 else
 cuemu:
