@@ -29,7 +29,7 @@ run() { # FLAVOUR PROGRAM
     passed=$((passed + p)) failed=$((failed + f))
 }
 for flavour in plain asan tsan; do
-    for program in test_wrappers test_lt test_dnn test_bugs test_kernels test_streams test_ranks test_training; do
+    for program in test_wrappers test_lt test_dnn test_bugs test_kernels test_streams test_ranks test_training test_doctor; do
         # without cuDNN's headers there is no such program
         [[ $program == test_dnn && ! -x $build/$flavour/$program ]] || run $flavour $program
     done
