@@ -51,8 +51,8 @@ template <class V> cudaError_t copy(void *to, const void *from, int64_t n, cudaS
 extern "C" cudaError_t mt_cuda_noise(void *x, int64_t n, uint32_t seed, cudaStream_t s)
 {
     if (!n) return cudaSuccess;
-    return MT_LAUNCH(noise_kernel, dim3(mt_blocks(n, THREADS)), dim3(THREADS), 0, s, static_cast<mt_bf *>(x), n,
-                     seed);
+    return MT_LAUNCH(noise_kernel, dim3(mt_blocks(n, THREADS)), dim3(THREADS), 0, s, static_cast<mt_bf *>(x),
+                     n, seed);
 }
 extern "C" cudaError_t mt_cuda_apart(double *parts, const void *a, const void *b, int64_t n, mt_dtype t,
                                      cudaStream_t s)

@@ -45,7 +45,8 @@ struct tensor {
     int64_t name;
     int arg;
 };
-static const struct tensor forward[] = {{MT_DNN_O, 0}, {MT_DNN_LSE, 1}, {MT_DNN_Q, 2}, {MT_DNN_K, 3}, {MT_DNN_V, 4}};
+static const struct tensor forward[] = {
+    {MT_DNN_O, 0}, {MT_DNN_LSE, 1}, {MT_DNN_Q, 2}, {MT_DNN_K, 3}, {MT_DNN_V, 4}};
 static const struct tensor backward[] = {{MT_DNN_DQ, 0},   {MT_DNN_DK, 1}, {MT_DNN_DV, 2},
                                          {MT_DNN_DOUT, 3}, {MT_DNN_O, 4},  {MT_DNN_LSE, 5},
                                          {MT_DNN_Q, 6},    {MT_DNN_K, 7},  {MT_DNN_V, 8}};
@@ -225,8 +226,8 @@ mt_status mt_sdpa_prepare(struct mt_sdpa *d, const struct mt_call *c, size_t scr
     return MT_OK;
 }
 
-static mt_status support(struct mt_dnn_graph *g, const struct mt_call *c, const char *device_json, int64_t *bytes,
-                         mt_err *e)
+static mt_status support(struct mt_dnn_graph *g, const struct mt_call *c, const char *device_json,
+                         int64_t *bytes, mt_err *e)
 {
     const struct mt_dnn_shape dims = dims_of(c);
     MT_TRY(mt_dnn_sdpa(g, &dims, NULL, e));

@@ -14,7 +14,7 @@
 struct mt_sdpa;
 /* DEVICE: why there is no cuDNN. */
 MT_MUST_USE mt_status mt_sdpa_open(struct mt_sdpa **sdpa, mt_err *e);
-void mt_sdpa_close(struct mt_sdpa *sdpa); /* NULL is fine; everything is over */
+void mt_sdpa_close(struct mt_sdpa *sdpa);        /* NULL is fine; everything is over */
 int mt_sdpa_version(const struct mt_sdpa *sdpa); /* 91900 */
 
 /* Tokens of a sequence, by the call's pairs. */

@@ -230,8 +230,8 @@ mt_status mt_dnn_graph_plan(struct mt_dnn_graph *g, cudnnHandle_t h, struct mt_d
     }
     MT_REQUIRE(p->plan, e, MT_DEVICE, "%s", found ? first.msg : "cuDNN: no engine takes the graph");
     fine(g,
-         g->f->cudnnBackendGetAttribute(p->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1,
-                                        &n, &p->workspace),
+         g->f->cudnnBackendGetAttribute(p->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64,
+                                        1, &n, &p->workspace),
          "a plan's workspace");
     return sum_up(g, e);
 }
@@ -244,8 +244,8 @@ mt_status mt_dnn_graph_support(struct mt_dnn_graph *g, const char *device_json, 
     MT_TRY(sum_up(g, e));
     MT_REQUIRE(found, e, MT_DEVICE, "cuDNN: no engine takes the graph");
     fine(g,
-         g->f->cudnnBackendGetAttribute(config[0], CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &n,
-                                        workspace),
+         g->f->cudnnBackendGetAttribute(config[0], CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1,
+                                        &n, workspace),
          "an engine's workspace");
     return sum_up(g, e);
 }

@@ -28,8 +28,8 @@ void mt_sdpa_forget(struct mt_sdpa *sdpa, const struct mt_call *c)
 {
     (void)sdpa, (void)c;
 }
-mt_status mt_sdpa_run(struct mt_sdpa *sdpa, const struct mt_call *c, const struct mt_cuda_lane *q, bool *taken,
-                      struct mt_call *own, mt_err *e)
+mt_status mt_sdpa_run(struct mt_sdpa *sdpa, const struct mt_call *c, const struct mt_cuda_lane *q,
+                      bool *taken, struct mt_call *own, mt_err *e)
 {
     (void)sdpa, (void)c, (void)q, (void)own, (void)e;
     *taken = false;

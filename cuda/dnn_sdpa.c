@@ -21,7 +21,8 @@ static mt_dnn begin_of(const struct build *b, int64_t name)
     return mt_dnn_vector(b->g, MT_DNN_BEGIN + name, I32, b->s->documents + 1);
 }
 /* [documents][heads][rows][width] of a tensor of the op. */
-static mt_dnn rows_of(const struct build *b, int64_t name, int64_t heads, int64_t width, struct mt_dnn_place p)
+static mt_dnn rows_of(const struct build *b, int64_t name, int64_t heads, int64_t width,
+                      struct mt_dnn_place p)
 {
     const struct mt_dnn_shape *s = b->s;
     return mt_dnn_tensor(b->g, name, BF16, dims(s->documents, heads, s->rows, width),
@@ -133,7 +134,8 @@ static void backward(const struct build *b)
            vt = columns_of(b, MT_DNN_V, s->groups, s->value, s->v),
            o = rows_of(b, MT_DNN_O, s->heads, s->value, s->o),
            dout = rows_of(b, MT_DNN_DOUT, s->heads, s->value, s->dout), lse = lse_of(b);
-    mt_dnn product = mt_dnn_between(g, F32, dims(s->documents, s->heads, s->rows, s->value)), delta = queries(b);
+    mt_dnn product = mt_dnn_between(g, F32, dims(s->documents, s->heads, s->rows, s->value)),
+           delta = queries(b);
     mt_dnn_pointwise(g, CUDNN_POINTWISE_MUL, dout, o, NULL, product);
     mt_dnn_reduce(g, CUDNN_REDUCE_TENSOR_ADD, product, delta);
     mt_dnn x = both(b, CUDNN_POINTWISE_SUB, scores(b, q, kt), lse, F32), p = pairs(b, F32);

@@ -5,18 +5,18 @@
 
 #include "base/status.h"
 
-#define MT_DNN_FUNCTIONS(X)            \
-    X(cudnnBackendCreateDescriptor)    \
-    X(cudnnBackendDestroyDescriptor)   \
-    X(cudnnBackendExecute)             \
-    X(cudnnBackendFinalize)            \
-    X(cudnnBackendGetAttribute)        \
-    X(cudnnBackendSetAttribute)        \
-    X(cudnnCreate)                     \
-    X(cudnnDestroy)                    \
-    X(cudnnGetErrorString)             \
-    X(cudnnGetLastErrorString)         \
-    X(cudnnGetVersion)                 \
+#define MT_DNN_FUNCTIONS(X)          \
+    X(cudnnBackendCreateDescriptor)  \
+    X(cudnnBackendDestroyDescriptor) \
+    X(cudnnBackendExecute)           \
+    X(cudnnBackendFinalize)          \
+    X(cudnnBackendGetAttribute)      \
+    X(cudnnBackendSetAttribute)      \
+    X(cudnnCreate)                   \
+    X(cudnnDestroy)                  \
+    X(cudnnGetErrorString)           \
+    X(cudnnGetLastErrorString)       \
+    X(cudnnGetVersion)               \
     X(cudnnSetStream)
 
 struct mt_dnn_table {

@@ -148,8 +148,8 @@ static mt_status by_own(void *arg, mt_err *e)
     for (int i = 0; i < mt_op_info[c.op].n_args; i++)
         if (a->other[i]) c.arg[i] = a->other[i];
     const struct mt_cuda_lane *q = &a->d->queue[MT_COMPUTE].lane;
-    return launched(&c,
-                    c.op == MT_OP_attention_fwd ? mt_cuda_attention_fwd(&c, q) : mt_cuda_attention_bwd(&c, q), e);
+    return launched(
+        &c, c.op == MT_OP_attention_fwd ? mt_cuda_attention_fwd(&c, q) : mt_cuda_attention_bwd(&c, q), e);
 }
 
 /* Two documents a sequence, of a third and two thirds of it. */
@@ -177,7 +177,8 @@ static mt_status fill(const struct attempt *a, mt_err *e)
     for (int i = 0; i < mt_op_info[c->op].n_args; i++) {
         if (mt_op_info[c->op].arg[i].dir != MT_IN) continue;
         if (type_of(c, i) == MT_BF16)
-            MT_TRY(launched(c, mt_cuda_noise(c->arg[i], elements(c, i), (uint32_t)i * 977 + 1, q->stream), e));
+            MT_TRY(
+                launched(c, mt_cuda_noise(c->arg[i], elements(c, i), (uint32_t)i * 977 + 1, q->stream), e));
         if (type_of(c, i) == MT_I32) MT_TRY(fill_documents(a, c->arg[i], e));
     }
     if (c->op == MT_OP_attention_fwd) return MT_OK;
@@ -203,8 +204,9 @@ static mt_status distance(const struct attempt *a, double *most, mt_err *e)
                         mt_cuda_apart(q->lane.scratch, c->arg[i], a->other[i], elements(c, i), type_of(c, i),
                                       q->lane.stream),
                         e));
-        MT_CUDA_TRY(cudaMemcpyAsync(part, q->lane.scratch, sizeof part, cudaMemcpyDeviceToHost, q->lane.stream), e,
-                    MT_DEVICE, "comparing attention");
+        MT_CUDA_TRY(
+            cudaMemcpyAsync(part, q->lane.scratch, sizeof part, cudaMemcpyDeviceToHost, q->lane.stream), e,
+            MT_DEVICE, "comparing attention");
         MT_CUDA_TRY(cudaStreamSynchronize(q->lane.stream), e, MT_DEVICE, "comparing attention");
         for (int k = 0; k < 2 * MT_COMPARE_PARTS; k++) sum[k % 2] += part[k];
         const double far = sqrt(sum[0] / sum[1]);

@@ -15,7 +15,8 @@ struct mt_chosen {
 static inline MT_PRINTF(2, 3) void mt_chosen_add(struct mt_chosen *c, const char *fmt, ...)
 {
     va_list ap;
-    if (c->used && c->used + 2 < c->size) c->used += (size_t)snprintf(c->text + c->used, c->size - c->used, "; ");
+    if (c->used && c->used + 2 < c->size)
+        c->used += (size_t)snprintf(c->text + c->used, c->size - c->used, "; ");
     va_start(ap, fmt);
     int n = vsnprintf(c->text + c->used, c->size - c->used, fmt, ap);
     va_end(ap);

@@ -1,8 +1,8 @@
 /* When operations of a traced step ran: three events an operation, made before the step, read after it. */
 #include <stdlib.h>
 
-#include "device_core.h"
 #include "device/timeline.h"
+#include "device_core.h"
 
 struct mt_cuda_times {
     cudaEvent_t anchor;

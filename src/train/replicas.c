@@ -33,8 +33,8 @@ void mt_replicas_close(struct mt_replicas *x)
 
 /* ---- hashes: 0 or more ---- */
 /* A view's bytes go into h; of a device that the host does not reach, through a copy. */
-static mt_status hash_view(struct mt_replicas *x, const struct mt_ctx *c, mt_view v, int64_t bytes, uint64_t *h,
-                           mt_err *e)
+static mt_status hash_view(struct mt_replicas *x, const struct mt_ctx *c, mt_view v, int64_t bytes,
+                           uint64_t *h, mt_err *e)
 {
     const void *from = mt_address(c, v);
     if (c->dev->copy) {
@@ -51,7 +51,8 @@ static mt_status hash_view(struct mt_replicas *x, const struct mt_ctx *c, mt_vie
     return MT_OK;
 }
 /* Of a rank's masters, added to those of their units. */
-static mt_status hash_tensors(struct mt_replicas *x, const struct mt_session_rank *r, uint64_t *unit, mt_err *e)
+static mt_status hash_tensors(struct mt_replicas *x, const struct mt_session_rank *r, uint64_t *unit,
+                              mt_err *e)
 {
     const struct mt_store *st = &r->model.store;
     for (int t = 0; t < st->n_tensors; t++) {
@@ -64,7 +65,8 @@ static mt_status hash_tensors(struct mt_replicas *x, const struct mt_session_ran
     }
     return MT_OK;
 }
-static mt_status hash_biases(struct mt_replicas *x, const struct mt_session_rank *r, uint64_t *unit, mt_err *e)
+static mt_status hash_biases(struct mt_replicas *x, const struct mt_session_rank *r, uint64_t *unit,
+                             mt_err *e)
 {
     const struct mt_shape *d = &r->model.shape;
     for (int l = 0; l < (int)d->L; l++)

@@ -225,7 +225,8 @@ static mt_status open_model(struct mt_session *s, int rank, struct mt_ledger *g,
     if (s->cfg->ckpt_local_dir[0] && s->world > 1)
         s->slice_row = mt_row_add(g, MT_HOST_ARENA, MT_ROW_SAVE, s->cfg->ckpt_local_slice, "ckpt.slice");
     if (s->target->scratch)
-        s->scratch_row = mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_LIBRARY, s->cfg->device_scratch, "device.scratch");
+        s->scratch_row =
+            mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_LIBRARY, s->cfg->device_scratch, "device.scratch");
     return MT_OK;
 }
 
@@ -324,8 +325,7 @@ static mt_status open_machine(struct mt_session *s, mt_err *e)
         st = mt_comm_open(&s->comm, &s->job, ctxs, MT_N_GROUPS, members, &s->mesh, e);
         for (int i = 0; i < s->n_local && st == MT_OK; i++)
             mt_traffic_init(&s->rank[i].traffic, ctxs[i], (int)s->cfg->mesh_ranks_per_node);
-        if (st == MT_OK)
-            st = s->device ? open_backend(s, ctxs, e) : open_executor(s, ctxs, e);
+        if (st == MT_OK) st = s->device ? open_backend(s, ctxs, e) : open_executor(s, ctxs, e);
         st = mt_job_agree(&s->job, st, e);
     }
     free(ctxs);

@@ -5,7 +5,7 @@
 
 enum { SMALL_SEQUENCES = 4 };
 
-#define SMALL_MODEL                                                                                        \
+#define SMALL_MODEL                                                                                  \
     "model.vocab=61 model.dim=32 model.layers=2 model.heads=2 model.kv_heads=1 model.head_dim=16 "   \
     "model.qk_norm=true "                                                                            \
     "model.first_dense=1 model.ffn=48 model.experts=4 model.top_k=2 model.expert_ffn=16 "            \
@@ -17,7 +17,7 @@ enum { SMALL_SEQUENCES = 4 };
 /* ---- a step's sequences, in any order ---- */
 /* Two documents, each counting up by its own step from a random token: there is something to learn. */
 static inline void small_sequence(int64_t step, int64_t q, const struct mt_shape *d, int32_t at, int32_t *tok,
-                     int32_t *lab, int32_t *beg, int32_t *pos)
+                                  int32_t *lab, int32_t *beg, int32_t *pos)
 {
     int64_t cut = 1 + ranks_hash((uint64_t)(step * 100 + q)) % (uint64_t)(d->S - 1);
     for (int64_t i = 0; i < d->S; i++) {

@@ -11,7 +11,8 @@ static void some_documents(struct trial *t)
     int32_t *begin = trial_at(t, "begin"), from = 0;
     const int64_t n = trial_dim(t, 'N');
     for (int64_t i = 0, end = 0, k = 0; i < n; i++) {
-        if (i == end && (!most_documents || k++ < most_documents)) from = (int32_t)i, end = i + 3 + trial_below(t, 20);
+        if (i == end && (!most_documents || k++ < most_documents))
+            from = (int32_t)i, end = i + 3 + trial_below(t, 20);
         begin[i] = from;
     }
 }
@@ -64,7 +65,8 @@ static void agrees(const struct trial_spec *p)
 /* pairs of sequences of S tokens */
 #define PAIRS(n, s) I_((n) * ((s) + 1) / 2)
 #define AGREES(name, dims_, n, s, ...) \
-    agrees(&(struct trial_spec){.op = MT_OP_##name, .dims = dims_, .scalar = {F_(0.25), PAIRS(n, s)}, __VA_ARGS__})
+    agrees(&(struct trial_spec){       \
+        .op = MT_OP_##name, .dims = dims_, .scalar = {F_(0.25), PAIRS(n, s)}, __VA_ARGS__})
 TEST(forward)
 {
     most_documents = 3;
@@ -140,9 +142,11 @@ static void starts(int64_t arena_bytes, enum mt_op op, const char *expect)
     side_open(&s);
     if (CHECK(mt_sdpa_open(&sdpa, &e) == MT_OK)) {
         s.cuda->queue[MT_COMPUTE].sdpa = sdpa;
-        CHECK(mt_cuda_prepare(s.cuda, sdpa, &(struct mt_recording){.rec = rec, .n = 2}, &chosen, &e) == MT_OK);
+        CHECK(mt_cuda_prepare(s.cuda, sdpa, &(struct mt_recording){.rec = rec, .n = 2}, &chosen, &e) ==
+              MT_OK);
         if (!CHECK(strstr(text, expect) && strstr(text, "copies to the host by"))) printf("  %s\n", text);
-        CHECK(strstr(text, mt_op_info[op].name) && !strstr(strstr(text, mt_op_info[op].name) + 1, mt_op_info[op].name));
+        CHECK(strstr(text, mt_op_info[op].name) &&
+              !strstr(strstr(text, mt_op_info[op].name) + 1, mt_op_info[op].name));
     }
     side_close(&s);
     mt_sdpa_close(sdpa);

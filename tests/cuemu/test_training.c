@@ -197,7 +197,8 @@ static void check_times(const struct mt_timeline *line)
     CHECK(mt_places_init(&places, line->q, &e) == MT_OK);
     for (int64_t i = 0; i < line->q->n; i++) {
         const struct mt_rec *r = &line->q->rec[i];
-        const int64_t on = r->op == MT_OP_wait ? mt_places_find(&places, r->ev) : -1, ns = 1000; /* events are f32 */
+        const int64_t on = r->op == MT_OP_wait ? mt_places_find(&places, r->ev) : -1,
+                      ns = 1000; /* events are f32 */
         wrong += line->begin[i] < 0 || line->end[i] + ns < line->begin[i] || line->end[i] > line->length + ns;
         wrong += line->begin[i] + ns < last[r->stream];
         wrong += on >= 0 && line->end[i] + ns < line->end[on];

@@ -45,7 +45,10 @@ static const struct row {
     struct trial_spec spec;
     bool dense; /* what the products of experts below are compared with */
 } rows[] = {
-#define ROW(name, ...) {.spec = {.op = MT_OP_##name, .dims = __VA_ARGS__}}
+#define ROW(name, ...)                                     \
+    {                                                      \
+        .spec = {.op = MT_OP_##name, .dims = __VA_ARGS__ } \
+    }
     ROW(weight_pack, "E=16 O=2048 I=2048"),
     ROW(embed_fwd, "N=65536 D=2048 V=32768", .fill = tokens),
     ROW(embed_bwd, "N=65536 D=2048 V=32768", .fill = tokens),
@@ -54,14 +57,19 @@ static const struct row {
     ROW(rope, "N=65536 H=16 A=128 S=4096 R=128", .scalar = {F_(1)}, .fill = positions),
     ROW(swiglu_fwd, "N=65536 F=1024 U=2048"),
     ROW(swiglu_bwd, "N=65536 F=1024 U=2048"),
-    {.spec = {.op = MT_OP_linear_fwd, .dims = "N=65536 O=1024 I=2048", .without = " bias add "}, .dense = true},
+    {.spec = {.op = MT_OP_linear_fwd, .dims = "N=65536 O=1024 I=2048", .without = " bias add "},
+     .dense = true},
     ROW(grouped_fwd, "C=65536 O=1024 I=2048 E=64", .scalar = {I_(0), I_(65536)}, .fill = uneven),
     ROW(grouped_bwdx, "C=65536 O=1024 I=2048 E=64", .scalar = {I_(0), I_(65536)}, .fill = uneven),
     ROW(grouped_bwdw, "C=65536 O=1024 I=2048 E=64", .scalar = {I_(0), I_(65536)}, .fill = uneven),
-    ROW(attention_fwd, "N=16384 H=32 G=8 A=128 B=128", .scalar = {F_(0.088), PAIRS(16384)}, .fill = documents),
-    ROW(attention_bwd, "N=16384 H=32 G=8 A=128 B=128", .scalar = {F_(0.088), PAIRS(16384)}, .fill = documents_back),
-    ROW(attention_fwd, "N=16384 H=16 G=16 A=192 B=128", .scalar = {F_(0.072), PAIRS(16384)}, .fill = documents),
-    ROW(attention_bwd, "N=16384 H=16 G=16 A=192 B=128", .scalar = {F_(0.072), PAIRS(16384)}, .fill = documents_back),
+    ROW(attention_fwd, "N=16384 H=32 G=8 A=128 B=128", .scalar = {F_(0.088), PAIRS(16384)},
+        .fill = documents),
+    ROW(attention_bwd, "N=16384 H=32 G=8 A=128 B=128", .scalar = {F_(0.088), PAIRS(16384)},
+        .fill = documents_back),
+    ROW(attention_fwd, "N=16384 H=16 G=16 A=192 B=128", .scalar = {F_(0.072), PAIRS(16384)},
+        .fill = documents),
+    ROW(attention_bwd, "N=16384 H=16 G=16 A=192 B=128", .scalar = {F_(0.072), PAIRS(16384)},
+        .fill = documents_back),
     ROW(router_logits, "N=65536 E=64 D=2048"),
     ROW(router_topk, "N=65536 E=64 K=8", .scalar = {I_(1), I_(1), F_(1)}),
     ROW(route_sort, "N=65536 K=8 M=524288 E=64", .fill = ids),
@@ -70,7 +78,8 @@ static const struct row {
     ROW(router_bwdw, "N=65536 E=64 D=2048"),
     ROW(gather_rows, "C=131072 D=2048 N=65536 M=131072", .scalar = {I_(2), I_(0), I_(131072)}, .fill = order),
     ROW(expert_swiglu_fwd, "C=65536 F=1024 U=2048", .scalar = {I_(65536)}),
-    ROW(expert_swiglu_bwd, "C=65536 F=1024 U=2048 M=65536 N=65536 K=1", .scalar = {I_(0), I_(65536)}, .fill = order),
+    ROW(expert_swiglu_bwd, "C=65536 F=1024 U=2048 M=65536 N=65536 K=1", .scalar = {I_(0), I_(65536)},
+        .fill = order),
     ROW(combine_fwd, "N=65536 K=2 M=131072 D=2048", .fill = slots),
     ROW(combine_bwd, "N=65536 K=2 M=131072 D=2048", .fill = slots),
     ROW(xent, "N=8192 V=32768", .fill = valid_labels),
@@ -144,8 +153,8 @@ static void op_print(const struct row *r, double bandwidth, double *dense)
     const double seconds = op_seconds(&t, view), flops = t.info->flops(t.dim, b, t.scalar) / seconds,
                  bytes = t.info->bytes(t.dim, b, t.scalar) / seconds, peak = mt_cuda_peak_flops(0, MT_BF16);
     const double of_bytes = 100 * bytes / bandwidth, of_flops = 100 * flops / peak;
-    printf("%-18s %-34s %10.1f us %8.1f GB/s %8.2f TFLOP/s %5.1f%% of %s", t.info->name, r->spec.dims, 1e6 * seconds,
-           1e-9 * bytes, 1e-12 * flops, of_bytes > of_flops ? of_bytes : of_flops,
+    printf("%-18s %-34s %10.1f us %8.1f GB/s %8.2f TFLOP/s %5.1f%% of %s", t.info->name, r->spec.dims,
+           1e6 * seconds, 1e-9 * bytes, 1e-12 * flops, of_bytes > of_flops ? of_bytes : of_flops,
            of_bytes > of_flops ? "bandwidth" : "peak");
     if (r->dense) *dense = flops;
     if (strstr(t.info->name, "grouped_") && *dense > 0) printf(", %.2f of the dense product", flops / *dense);
@@ -156,7 +165,8 @@ static int kernels(const char *pattern)
 {
     const double bandwidth = copy_bandwidth();
     double dense = 0;
-    printf("copies %.0f GB/s; peak %.0f TFLOP/s in bf16\n", 1e-9 * bandwidth, 1e-12 * mt_cuda_peak_flops(0, MT_BF16));
+    printf("copies %.0f GB/s; peak %.0f TFLOP/s in bf16\n", 1e-9 * bandwidth,
+           1e-12 * mt_cuda_peak_flops(0, MT_BF16));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (strstr(mt_op_info[rows[i].spec.op].name, pattern)) op_print(&rows[i], bandwidth, &dense);
     return check_.this_failed;
@@ -166,8 +176,7 @@ static int step(int n, char **options)
 {
     struct training t = {0};
     char text[4000] = "device.type=cuda ";
-    for (int i = 0; i < n; i++)
-        snprintf(text + strlen(text), sizeof text - strlen(text), "%s ", options[i]);
+    for (int i = 0; i < n; i++) snprintf(text + strlen(text), sizeof text - strlen(text), "%s ", options[i]);
     if (!training_config(&t.cfg, text) || !training_open_config(&t)) return 1;
     double best = 0;
     bool ok = training_run(&t, mt_fill_step);

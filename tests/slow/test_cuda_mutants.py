@@ -46,7 +46,8 @@ MUTANTS = [
      "route_sort", "t"),
     ("norm: one element too many", "cuda/rmsnorm.cu", "i < packs; i += THREADS) {\n        float f[V], g[V];",
      "i <= packs; i += THREADS) {\n        float f[V], g[V];", "kernels", "rmsnorm_fwd", "pa"),
-    ("documents: one too few", "cuda/documents.cu", "count <= d.room", "count < d.room", "dnn", "", "p"),
+    ("documents: each in the place behind its own", "cuda/documents.cu", "int k = before[t] - mine;", "int k = before[t] - mine + 1;",
+     "dnn", "", "p"),
     ("documents: lengths read before they are written", "cuda/documents.cu",
      "    }\n    __syncthreads();\n    for (int64_t k = t; k < d.room", "    }\n    for (int64_t k = t; k < d.room", "dnn", "", "pt"),
     ("host: a stream waits for nothing", "cuda/device_cuda.c", "cudaStreamWaitEvent(d->queue[s->id].lane.stream, "
