@@ -27,6 +27,9 @@ static void ask(const mt_config *cfg, const char *name, enum mt_op op, const cha
     mt_err e = {0};
     if (mt_sdpa_support(&c, json, &bytes, &e))
         printf("%s %s own: %s\n", name, mt_op_info[op].name, e.msg);
+    else if (bytes > cfg->device_scratch)
+        printf("%s %s own: it would take %lld bytes of scratch memory, and device.scratch is %lld\n", name,
+               mt_op_info[op].name, (long long)bytes, (long long)cfg->device_scratch);
     else
         printf("%s %s ok: %lld bytes\n", name, mt_op_info[op].name, (long long)bytes);
 }

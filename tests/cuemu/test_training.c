@@ -218,6 +218,10 @@ TEST(traced)
     struct mt_tracing tracing;
     mt_err e = {0};
     if (!small_open(&t, "device.type=cuda mesh.ep=2 offload.moments=host train.trace.steps=[1]", 2)) return;
+#if __has_include(<cudnn_graph.h>)
+    if (cuemu_set_order)
+        CHECK(strstr(t.s.chosen, "attention_fwd: cuDNN") && strstr(t.s.chosen, "attention_bwd: "));
+#endif
     CHECK(mt_tracing_open(&tracing, &t.s, &e) == MT_OK);
     for (int again = 0; again < 2; again++) {
         small_batch(&t, 0, 0);
