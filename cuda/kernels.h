@@ -29,8 +29,8 @@ struct mt_cuda_lane {
     X(grad_cast)                                                                                             \
     X(fp8_pack) X(fp8_unpack) X(embed_fwd) X(embed_bwd) X(rmsnorm_fwd) X(rmsnorm_bwd) X(sum_rows)            \
         X(bias_bwd) X(rope_table) X(rope) X(swiglu_fwd) X(swiglu_bwd)      \
-            X(expert_swiglu_fwd) X(expert_swiglu_bwd) X(router_logits) X(router_topk) X(route_sort)          \
-                X(counts_add) X(router_bwd) X(router_bwdx) X(router_bwdw) X(bias_update) X(gather_rows)      \
+            X(expert_swiglu_fwd) X(expert_swiglu_bwd) X(router_logits) X(router_topk) X(route_drop) X(route_sort)          \
+                X(counts_add) X(router_bwd) X(router_bwdx) X(router_bwdw) X(router_counts) X(counts_total) X(router_balance) X(router_z) X(bias_update) X(gather_rows)      \
                     X(gather_gates) X(combine_fwd) X(combine_bwd) X(expert_counts) X(expert_sort)            \
                         X(expert_unsort) X(grouped_fwd) X(grouped_fwd_into) X(grouped_bwdx)                  \
                             X(grouped_bwdx_into) X(grouped_bwdw) X(count_valid) X(xent) X(xent_eval)         \

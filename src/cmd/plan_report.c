@@ -1,7 +1,9 @@
 #include "cmd/plan_report.h"
 
 #include <cjson/cJSON.h>
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/print.h"
 
@@ -44,6 +46,24 @@ static void set_times(struct mt_plan_report *r)
     for (int i = MT_STAND_WEIGHTS; i <= MT_STAND_LATE; i++) r->exposed_s += r->t->mean.idle[i];
 }
 
+static void set_routing(struct mt_plan_report *r)
+{
+    const struct mt_forecast *f = r->f;
+    bool even = f->cfg->moe_routing == MT_ROUTING_BALANCED;
+    r->routing = !f->shape.E                    ? ""
+                 : f->o.shares && !even         ? "measured"
+                 : fabs(f->o.skew) > 0 && !even ? "skewed"
+                                                : "balanced";
+    mt_plan_report_even(r, r->t->step_s);
+}
+void mt_plan_report_even(struct mt_plan_report *r, double step_s)
+{
+    double faster = r->t->step_s / step_s;
+    r->even.step_s = step_s;
+    r->even.rate = r->rate * faster;
+    r->even.mfu = r->mfu * faster;
+}
+
 /* Masters and moments, each once; nodes write at once. */
 static void set_checkpoint(struct mt_plan_report *r)
 {
@@ -70,6 +90,7 @@ mt_status mt_plan_report_init(struct mt_plan_report *r, const struct mt_plan_req
     MT_TRY(set_memory(r, e));
     set_traffic(r);
     set_times(r);
+    set_routing(r);
     set_checkpoint(r);
     r->joules = MT_OF(&ask->cluster, power_device) / r->rate;
     r->cost = ask->price / 3600 / r->rate * 1e6;
@@ -152,6 +173,22 @@ static void print_traffic(const struct mt_plan_report *r, FILE *out)
     }
 }
 
+/* Speed is told for both, or said to be of the one. */
+static void print_routing(const struct mt_plan_report *r, FILE *out)
+{
+    const char *of = !strcmp(r->routing, "measured") ? "as a run measured it" : "skewed by --skew";
+    if (!*r->routing) return;
+    if (!strcmp(r->routing, "balanced"))
+        fprintf(out, "  routing   balanced: an upper bound; --experts RUN_DIR adds the routing of a run, "
+                     "--skew a guess\n");
+    else
+        fprintf(out,
+                "  routing   %s; balanced it would be %.3f s: %.1f tokens/s on each rank, MFU %.1f%% "
+                "(causal), so it takes %.3f "
+                "times as long\n",
+                of, r->even.step_s, r->even.rate, 100 * r->even.mfu, r->t->step_s / r->even.step_s);
+}
+
 static void print_times(const struct mt_plan_report *r, FILE *out)
 {
     const struct mt_simclock_rank *m = &r->t->mean;
@@ -161,6 +198,7 @@ static void print_times(const struct mt_plan_report *r, FILE *out)
         "time      %.3f s a step: %.1f tokens/s on each rank, %.4g on all; MFU %.1f%% (causal), %.1f%% (full "
         "squares)\n",
         r->t->step_s, r->rate, r->rate * r->f->o.world, 100 * r->mfu, 100 * r->mfu_full);
+    print_routing(r, out);
     fprintf(out, "  computing %9.3f s: ", r->t->busy_s);
     for (int k = 0; k < MT_N_WORK_KINDS; k++) {
         if (m->busy[k] < 5e-4 * r->t->step_s) continue;
@@ -260,6 +298,10 @@ static void json_times(const struct mt_plan_report *r, cJSON *o)
     put(o, "tokens_per_s_per_gpu", r->rate);
     put(o, "mfu", r->mfu);
     put(o, "mfu_full_attention", r->mfu_full);
+    cJSON_AddStringToObject(o, "routing", r->routing);
+    put(o, "balanced_step_s", r->even.step_s);
+    put(o, "balanced_tokens_per_s_per_gpu", r->even.rate);
+    put(o, "balanced_mfu", r->even.mfu);
     cJSON_AddStringToObject(o, "bound", mt_plan_bound_key(r->bound));
     put(o, "compute_s", r->t->busy_s);
     put(o, "exposed_communication_s", r->exposed_s);

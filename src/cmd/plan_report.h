@@ -25,6 +25,10 @@ struct mt_plan_report {
     int64_t params_total, params_active, tokens;
     double rate; /* tokens a second and rank */
     double mfu, mfu_full;
+    const char *routing; /* how experts are chosen: "balanced", "skewed", "measured"; empty: there are none */
+    struct {
+        double step_s, rate, mfu;
+    } even; /* the same step with every expert as busy as the others */
     double floor[MT_N_BOUNDS];
     enum mt_plan_bound bound;
     double exposed_s; /* collectives that the compute stream waited for, mean over the ranks */
@@ -37,6 +41,8 @@ struct mt_plan_report {
 MT_MUST_USE mt_status mt_plan_report_init(struct mt_plan_report *r, const struct mt_plan_request *ask,
                                           const struct mt_forecast *f, const struct mt_forecast_times *t,
                                           mt_err *e);
+/* The step time of a balanced routing beside the report's own. */
+void mt_plan_report_even(struct mt_plan_report *r, double step_s);
 /* The largest rows at the fullest point of each arena. */
 void mt_plan_report_rows(const struct mt_plan_report *r, FILE *out);
 void mt_plan_report_print(const struct mt_plan_report *r, FILE *out);

@@ -153,7 +153,11 @@ void mt_model_zero(struct mt_rank *r)
         if (mt_view_given(v) && !m->store.bucket[i].host[MT_STATE_GRAD]) mt_fill0(s, v);
     }
     for (int l = 0; l < (int)m->shape.L; l++)
-        if (mt_is_moe(&m->shape, l)) mt_fill0(s, m->layer[l].load);
+        if (mt_is_moe(&m->shape, l)) {
+            mt_fill0(s, m->layer[l].load);
+            if (mt_view_given(m->layer[l].so_far)) mt_fill0(s, m->layer[l].so_far);
+        }
+    if (mt_view_given(m->aux)) mt_fill0(s, m->aux);
     if (mt_view_given(m->sumsq)) mt_fill0(s, m->sumsq);
     mt_fill0(s, m->loss);
     mt_fill0(s, m->valid);

@@ -12,7 +12,7 @@ static double recomputed(const struct mt_model *m, int l, int keep)
     const double flops_per_byte = 200, el = (double)mt_dtype_bytes(m->opt.dtype), N = (double)s->N,
                  D = (double)s->D, heads = (double)(s->H * s->A + s->G * (s->A + s->B)),
                  width = (double)(mt_is_moe(s, l) ? s->Fs : s->Fd), F = (double)s->F,
-                 rows = (double)(s->C < s->N * s->K ? s->C : s->N * s->K), pairs = (double)mt_model_pairs(s),
+                 rows = (double)(s->C < s->M ? s->C : s->M), pairs = (double)mt_model_pairs(s),
                  H = (double)s->H;
     switch ((mt_choice_keep)keep) {
     case MT_KEEP_ATTN_NORM:

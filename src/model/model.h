@@ -12,11 +12,19 @@
 #include "model/shape.h"
 #include "shard/slots.h"
 
+/* What blocks of experts learn besides the loss of the tokens. */
+enum mt_aux { MT_AUX_SEQUENCE, MT_AUX_GLOBAL, MT_AUX_Z, MT_N_AUX };
+
 /* What the model needs of the options besides its shape. */
 struct mt_model_options {
     double eps, theta, route_scale, init_std;
     mt_choice_score score;
     bool route_norm, inference;
+    int64_t n_group, topk_group;
+    mt_choice_group_score group_score;
+    double aux[MT_N_AUX]; /* coefficients; 0: there is none */
+    bool drop_by_gate;    /* of an expert's rows the largest gates stay, else the first */
+    bool balanced;        /* experts in turn, whatever the router says */
     mt_dtype dtype;
     int64_t micro_batches;
     int64_t span; /* micro-batches that go through a block together: 1, or all of them */
@@ -57,15 +65,16 @@ enum { MT_N_KEEPS = MT_KEEP_EXPERT_ACT + 1, MT_KEEP_NEVER = MT_N_KEEPS };
     PAD(u, FFN_UP, N, 2 * Fd * dense) PAD(s, FFN_ACT, N, Fd * dense)                           \
     PAD(us, FFN_UP, N, 2 * Fs * moe) PAD(ss, FFN_ACT, N, Fs * moe) ACT(hs, NEVER, T, N * shared, D) \
     ACT(logits, ROUTER, F32, N * moe, E)                                                       \
-    PAD(xs, DISPATCH, C, D) PAD(ux, EXPERT_UP, C, 2 * F) PAD(sx, EXPERT_ACT, C, F) ACT(ret, NEVER, T, N * K, D) \
-    ACT(send, NEVER, T, far * N * K, D) ACT(recv, NEVER, T, far * C, D) ACT(ye, NEVER, T, far * C, D) ACT(back, NEVER, T, far * C, D)
+    PAD(xs, DISPATCH, C, D) PAD(ux, EXPERT_UP, C, 2 * F) PAD(sx, EXPERT_ACT, C, F) ACT(ret, NEVER, T, M, D) \
+    ACT(kept, NEVER, I32, N * drop, K) ACT(asked, NEVER, I32, E * drop, 0) \
+    ACT(send, NEVER, T, far * M, D) ACT(recv, NEVER, T, far * C, D) ACT(ye, NEVER, T, far * C, D) ACT(back, NEVER, T, far * C, D)
 #define MT_BACKWARD_BUFFERS(ACT, PAD)                                                          \
     PAD(dh, NEVER, N, D) PAD(dn2, NEVER, N, D) PAD(dn2s, NEVER, N * shared, D) PAD(dn1, NEVER, N, D) PAD(dn1b, NEVER, N, D)       \
     PAD(du, NEVER, N, 2 * Fd * dense) PAD(ds, NEVER, N, Fd * dense) PAD(dus, NEVER, N, 2 * Fs * moe) PAD(dss, NEVER, N, Fs * moe) \
-    PAD(dys, NEVER, C, D) PAD(dux, NEVER, C, 2 * F) PAD(dsx, NEVER, C, F) ACT(dret, NEVER, T, N * K, D)                    \
-    ACT(dsend, NEVER, T, far * N * K, D) ACT(gate_send, NEVER, F32, far * N * K, 0) ACT(gate_recv, NEVER, F32, far * C, 1) ACT(gate_xe, NEVER, F32, far * C, 1) \
+    PAD(dys, NEVER, C, D) PAD(dux, NEVER, C, 2 * F) PAD(dsx, NEVER, C, F) ACT(dret, NEVER, T, M, D)                    \
+    ACT(dsend, NEVER, T, far * M, D) ACT(gate_send, NEVER, F32, far * M, 0) ACT(gate_recv, NEVER, F32, far * C, 1) ACT(gate_xe, NEVER, F32, far * C, 1) \
     ACT(dgate_xe, NEVER, F32, far * C, 1) ACT(dgate_back, NEVER, F32, far * C, 1)                        \
-    ACT(dgate, NEVER, F32, N * K, 0) ACT(dgates, NEVER, F32, N * moe, K) ACT(dlogits, NEVER, F32, N * moe, E)                   \
+    ACT(dgate, NEVER, F32, M, 0) ACT(aux, NEVER, F32, N * aux, 0) ACT(dgates, NEVER, F32, N * moe, K) ACT(dlogits, NEVER, F32, N * moe, E)                   \
     ACT(dout, NEVER, T, N, H * B) ACT(dq, NEVER, T, N, H * A) ACT(dk, NEVER, T, N, G * A) ACT(dv, NEVER, T, N, G * B)      \
     ACT(dqn, NEVER, T, qk * N, H * A) ACT(dkn, NEVER, T, qk * N, G * A) ACT(delta, NEVER, F32, H, N)                \
     ACT(gain, NEVER, F32, MT_NORM_BLOCKS, D) ACT(gainq, NEVER, F32, qk * MT_NORM_BLOCKS, A) ACT(gaink, NEVER, F32, qk * MT_NORM_BLOCKS, A) \
@@ -88,6 +97,9 @@ struct mt_route {
     mt_view order;            /* [N K] */
     mt_view counts;           /* [E] rows this rank sends to each expert */
     mt_view all, mine;        /* [ep, E] of the expert group; [E / ep] rows this rank's experts get */
+    /* For the balance losses, tokens that score an expert among their K best: of each sequence [N / S, E]; of this rank's
+     * micro-batch [1, E]; of all ranks' and the step's micro-batches up to this one [1, E] */
+    mt_view chosen, local, total;
 };
 
 /* What a layer keeps for backward: where forward writes it; where backward reads it; and where it is in between: on the host, if
@@ -109,6 +121,7 @@ struct mt_layer {
     bool offloaded;
     struct mt_route route; /* of all micro-batches of a span, one behind the other */
     mt_view bias, load;    /* [E] selection bias; [E] counts over the optimizer step */
+    mt_view so_far;        /* [E] sum of `local` over ranks and the step's micro-batches */
     int unit, experts;     /* indices in the store; experts -1: dense block */
 };
 struct mt_batch {
@@ -129,6 +142,8 @@ struct mt_model {
     struct mt_buffers b;
     mt_view hn, rstdf, dhn, chunk_logits, chunk_dlogits, chunk_loss;
     mt_view loss, loss_all, loss_sum;    /* f64: this rank's sum, every rank's, the total */
+    mt_view aux, aux_all, aux_sum;       /* f64 [MT_N_AUX], likewise: each without its coefficient */
+    mt_view chosen_all;                  /* i64 [world, E]: every rank's `local` */
     mt_view valid, valid_all, valid_sum; /* i64, likewise: labels that count */
     mt_view load_all, load_sum;          /* i64 [world, E], [E]: rows an expert got, over all ranks */
     mt_view
@@ -158,9 +173,11 @@ struct mt_rank {
     struct mt_touching touch; /* of its state, by the optimizer step */
     struct mt_ctx *ctx;
     const struct mt_model *m;
-    int32_t *counts;  /* [micro_batches, L, E] as read back */
-    int force_rounds; /* recording: this many dispatch rounds everywhere; 0: as many as the counts ask for */
-    int64_t mb;       /* micro-batch being enqueued */
+    int32_t *counts;   /* [micro_batches, L, E] as read back */
+    int force_rounds;  /* recording: this many dispatch rounds everywhere; 0: as many as the counts ask for */
+    int64_t mb;        /* micro-batch being enqueued */
+    bool train;        /* a pass that backward will follow */
+    mt_event *counted; /* [L] a block's `total` is there */
     struct mt_lease *weights[MT_N_PASSES]; /* a unit each: its gathered, and in backward turned, weights */
     int64_t *sums; /* a unit each: how often its accumulators were added to in this step */
     struct mt_slots slots;
@@ -195,6 +212,12 @@ void mt_block_backward(struct mt_rank *r, int l, mt_view x, mt_view dx, mt_view 
 /* Routed experts: the rounds of both directions (model/moe.c). */
 void mt_moe_forward(struct mt_rank *r, int l, mt_view y);
 void mt_moe_backward(struct mt_rank *r, int l, mt_view dy);
+/* What a block's router learns besides (model/aux.c): behind its logits, in forward; with its gradient, in backward, from
+ * b.logits into b.dlogits. sum: over the ranks, after the last micro-batch. */
+bool mt_aux_any(const struct mt_model *m);
+void mt_aux_forward(struct mt_rank *r, int l);
+void mt_aux_backward(struct mt_rank *r, int l);
+void mt_aux_sum(struct mt_rank *r);
 
 void mt_embed_forward(struct mt_rank *r, mt_view x);
 /* Loss and its gradient by chunks of tokens; logits never exist whole. */

@@ -231,7 +231,26 @@ double mt_flops_per_token(const struct mt_shape *m, double context)
     return 6 * met + 6 * (double)m->L * (double)m->H * (double)(m->A + m->B) * context / 2;
 }
 
-struct mt_shape mt_shape_of(const mt_config *c)
+/* A rank of an expert group gets M rows where the load is balanced, those of the whole group where it is not; experts with a
+ * capacity take no more than that of each sequence. */
+static void bound_rows(struct mt_shape *s, const mt_config *c, double factor)
+{
+    int64_t all = s->N * s->K, full = all * c->mesh_ep;
+    s->M = all;
+    if (factor > 0 && s->E) {
+        double even = (double)(s->S * s->K) / (double)s->E;
+        s->capacity = (int64_t)ceil(factor * even);
+        if (s->capacity > s->S) s->capacity = s->S; /* a token chooses an expert once */
+        int64_t taken = s->E * s->capacity * (s->N / s->S);
+        if (taken < s->M) s->M = taken;
+        if (taken < full) full = taken;
+    }
+    int64_t bounded = (int64_t)ceil(c->moe_buffer_factor * (double)s->M);
+    bounded = (bounded + MT_ROUND_ROWS - 1) / MT_ROUND_ROWS * MT_ROUND_ROWS;
+    s->C = bounded < full ? bounded : full;
+}
+
+static struct mt_shape shape_of(const mt_config *c, double factor)
 {
     struct mt_shape s = {
         .N = c->train_seq_len * c->train_micro_batch,
@@ -255,11 +274,15 @@ struct mt_shape mt_shape_of(const mt_config *c)
         .attn_bias = c->model_attn_bias,
         .tied = c->model_tied,
     };
-    /* A rank of an expert group gets N K rows where the load is balanced, those of the whole group where it is not. */
-    int64_t even = s.N * s.K, full = even * c->mesh_ep,
-            bounded = (int64_t)ceil(c->moe_buffer_factor * (double)even);
-    bounded = (bounded + MT_ROUND_ROWS - 1) / MT_ROUND_ROWS * MT_ROUND_ROWS;
-    s.C = bounded < full ? bounded : full;
     if (s.Nc > s.N) s.Nc = s.N;
+    bound_rows(&s, c, factor);
     return s;
+}
+struct mt_shape mt_shape_of(const mt_config *c)
+{
+    return shape_of(c, c->moe_capacity_factor);
+}
+struct mt_shape mt_shape_dropless(const mt_config *c)
+{
+    return shape_of(c, 0);
 }

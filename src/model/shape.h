@@ -15,13 +15,17 @@ struct mt_shape {
     int64_t E, K, F;    /* routed experts, experts a token, their width */
     int64_t Fd, Fs;     /* width of dense layers, of the shared expert (0: none) */
     int64_t first_dense;
+    int64_t capacity; /* rows of a sequence that an expert takes; 0: all */
+    int64_t M;        /* rows that a rank sends to experts at most: N K, or what they take */
     int64_t
-        C; /* rows of the bounded expert buffers: a multiple of MT_ROUND_ROWS, or N K mesh.ep, which is all */
+        C; /* rows of the bounded expert buffers: a multiple of MT_ROUND_ROWS, or as many as there can be in all */
     int64_t Nc; /* tokens of a loss chunk */
     bool qk_norm, attn_bias, tied;
 };
 /* From a checked configuration. */
 struct mt_shape mt_shape_of(const mt_config *c);
+/* The same for inference, in which no token is dropped. */
+struct mt_shape mt_shape_dropless(const mt_config *c);
 static inline bool mt_is_moe(const struct mt_shape *s, int64_t layer)
 {
     return s->E > 0 && layer >= s->first_dense;

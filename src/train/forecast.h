@@ -14,9 +14,10 @@ struct mt_forecast_options {
     int world;
     uint64_t seed;
     enum mt_documents documents;
-    double mean, sigma; /* of log-normal lengths: mean in tokens, sigma of the logarithm */
-    double skew;        /* sigma of the logarithm of the experts' popularity; 0: all get the same */
-    bool record_all;    /* record ranks of every replica, instead of one replica's: for tests */
+    double mean, sigma;   /* of log-normal lengths: mean in tokens, sigma of the logarithm */
+    double skew;          /* sigma of the logarithm of the experts' popularity; 0: all get the same */
+    const double *shares; /* instead: rows of every expert over the mean, [blocks of experts][E]; borrowed */
+    bool record_all;      /* record ranks of every replica, instead of one replica's: for tests */
     int sample; /* not 0: record only so many first ranks, by the calling thread and without a layout; others do as they do */
 };
 

@@ -40,8 +40,12 @@ static void layer_rows(const struct mt_forecast *f, int64_t layer, int32_t *rows
     int64_t all = d->N * d->K, given = 0;
     uint64_t key = mt_rng_key(f->o.seed, "popularity of experts") +
                    (uint64_t)layer * UINT64_C(0x9E3779B97F4A7C15);
-    double sum = 0;
-    for (int64_t e = 0; e < d->E; e++) sum += p[e] = exp(f->o.skew * mt_rng_normal(key, e));
+    bool even = f->cfg->moe_routing == MT_ROUTING_BALANCED;
+    const double *seen = f->o.shares && !even && layer >= d->first_dense
+                             ? f->o.shares + (layer - d->first_dense) * d->E
+                             : NULL;
+    double sum = 0, skew = even ? 0 : f->o.skew;
+    for (int64_t e = 0; e < d->E; e++) sum += p[e] = seen ? seen[e] : exp(skew * mt_rng_normal(key, e));
     for (int64_t e = 0; e < d->E; e++) p[e] /= sum;
     shares(p, d->E, 1.0 / (double)d->K);
     for (int64_t e = 0; e < d->E; e++) {
@@ -52,6 +56,9 @@ static void layer_rows(const struct mt_forecast *f, int64_t layer, int32_t *rows
     qsort(s, (size_t)d->E, sizeof *s, larger_part); /* what rounding left over */
     for (int64_t i = 0; given < all; i = (i + 1) % d->E)
         if (rows[s[i].e] < d->N) rows[s[i].e]++, given++;
+    int64_t taken = d->capacity * (d->N / d->S);
+    for (int64_t e = 0; e < d->E && d->capacity; e++)
+        if (rows[e] > taken) rows[e] = (int32_t)taken;
 }
 
 mt_status mt_forecast_routing(struct mt_forecast *f, mt_err *e)

@@ -178,7 +178,13 @@ static struct mt_model_options model_options(const struct mt_session *s, int ran
         .init_std = c->model_init_std,
         .score = c->model_score,
         .route_norm = c->model_route_norm,
+        .aux = {c->moe_aux_loss_sequence, c->moe_aux_loss_global, c->moe_z_loss},
+        .drop_by_gate = c->moe_drop == MT_DROP_PROBS,
+        .n_group = c->model_n_group,
+        .topk_group = c->model_topk_group,
+        .group_score = c->model_group_score,
         .inference = s->inference,
+        .balanced = c->moe_routing == MT_ROUTING_BALANCED && !s->inference,
         .dtype = c->train_dtype,
         .mesh = s->mesh,
         .rank = rank,
@@ -210,7 +216,7 @@ static struct mt_model_options model_options(const struct mt_session *s, int ran
 static mt_status open_model(struct mt_session *s, int rank, struct mt_ledger *g, mt_err *e)
 {
     struct mt_session_rank *r = &s->rank[rank - s->first];
-    struct mt_shape shape = mt_shape_of(s->cfg);
+    struct mt_shape shape = s->inference ? mt_shape_dropless(s->cfg) : mt_shape_of(s->cfg);
     struct mt_model_options opt = model_options(s, rank);
     mt_config *writable =
         (mt_config *)(uintptr_t)s->cfg; /* mt_optim_assign takes its argument as void *, and only reads it */

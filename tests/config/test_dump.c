@@ -14,8 +14,9 @@ static const char *const changed =
     "true,\n"
     "  experts: 8, top_k: 2, expert_ffn: 16, shared_ffn: 24, score: sigmoid, route_norm: false, route_scale: "
     "2.5,\n"
-    "  bias_rate: 1e-3, init_std: 0.013}\n"
-    "moe: {buffer_factor: 0.7}\n"
+    "  n_group: 4, topk_group: 2, group_score: max, bias_rate: 1e-3, init_std: 0.013}\n"
+    "moe: {buffer_factor: 0.7, capacity_factor: 1.5, drop: position, routing: balanced,\n  "
+    " aux_loss_sequence: 1e-4, aux_loss_global: 1e-2, z_loss: 1e-3}\n"
     "mesh: {ep: 2, replicas: 3, ranks_per_node: 6}\n"
     "wire: {reduce: bf16, gather_experts: fp8, gather_dense: fp8}\n"
     "train: {steps: 2k, seq_len: 1Ki, global_batch: 36, micro_batch: 3, dtype: f32, seed: 7, loss_chunk: "
@@ -124,7 +125,7 @@ TEST(dump_names_origins)
     CHECK(strstr(text, "    - {match: \"\\\"x\\\\y*\\\"\", optimizer: adamw, lr_scale: 1, weight_decay: 0.3, "
                        "optional: false}\n") != NULL);
     CHECK(strstr(text,
-                 "  groups:                              # t.yaml:11\n    - {match: \"*.mlp.*\", placement: "
+                 "  groups:                              # t.yaml:12\n    - {match: \"*.mlp.*\", placement: "
                  "owned, gather: fp8, optional: false}\n") != NULL);
     free(text);
     mt_config_defaults(&a);
@@ -239,14 +240,14 @@ TEST(documentation_names_every_option)
         }
         free(text);
     }
-    char *text = document(false, "moe.", &n);
+    char *text = document(false, "moe.buffer", &n);
     CHECK_INT(n, 1);
     free(text);
     text = document(false, "shard.groups", &n);
     CHECK_INT(n, 1);
     CHECK(strstr(text, "An entry of shard.groups\n") && !strstr(text, "An entry of optim.groups"));
     free(text);
-    text = document(false, "moe.", &n);
+    text = document(false, "moe.buffer", &n);
     CHECK_STR(text, "moe.buffer_factor        FLOAT   1.25  of (0, 1024]\n"
                     "    Rows of the receive buffer of an expert exchange, over the rows of a balanced load. "
                     "What is past\n"

@@ -53,6 +53,20 @@ static const struct {
     {"model.shared_ffn: 2\n",
      "t.yaml:1:19: model.shared_ffn: 2, but model.experts is 0: a shared expert stands beside routed ones"},
     {"model.bias_rate: 0.1\n", "t.yaml:1:18: model.bias_rate: 0.1, but model.experts is 0"},
+    {"moe.z_loss: 0.1\n", "t.yaml:1:13: moe.z_loss: 0.1, but model.experts is 0"},
+    {"moe.aux_loss_sequence: 0.1\n", "t.yaml:1:24: moe.aux_loss_sequence: 0.1, but model.experts is 0"},
+    {"moe.aux_loss_global: 0.1\n", "t.yaml:1:22: moe.aux_loss_global: 0.1, but model.experts is 0"},
+    {"moe.capacity_factor: 2\n", "t.yaml:1:22: moe.capacity_factor: 2, but model.experts is 0"},
+    {"model.n_group: 2\n", "t.yaml:1:16: model.n_group: 2, but model.experts is 0: set it to 1"},
+    {"model: {experts: 8, top_k: 2, expert_ffn: 8, n_group: 3}\n",
+     "t.yaml:1:55: model.n_group: 3 does not divide model.experts, which is 8"},
+    {"model: {experts: 8, top_k: 2, expert_ffn: 8, n_group: 2, topk_group: 3}\n",
+     "t.yaml:1:70: model.topk_group: 3 is more than model.n_group, which is 2"},
+    {"model: {experts: 8, top_k: 5, expert_ffn: 8, n_group: 4, topk_group: 2}\n",
+     "t.yaml:1:70: model.topk_group: 2 groups of 2 experts are fewer than model.top_k, which is 5"},
+    {"model: {experts: 8, top_k: 2, expert_ffn: 8, n_group: 8, topk_group: 4}\n",
+     "model.group_score (default): top2, but model.n_group: 8 leaves groups of one of the 8 experts; set it "
+     "to max"},
     {"model: {experts: 64Ki, top_k: 2, expert_ffn: 1Mi, dim: 128Ki}\n",
      "t.yaml:1:18: model.experts: the experts have more than 1e15 parameters: check model.layers, model.dim "
      "and "

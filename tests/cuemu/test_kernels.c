@@ -273,8 +273,10 @@ static void bad_logits(void)
 {
     struct side s;
     struct trial t;
-    const struct trial_spec p = {
-        .op = MT_OP_router_topk, .dims = "N=4 E=8 K=8", .scalar = {I_(1), I_(1), F_(1)}, .fill = with_nan};
+    const struct trial_spec p = {.op = MT_OP_router_topk,
+                                 .dims = "N=4 E=8 K=8",
+                                 .scalar = {I_(1), I_(1), F_(1), I_(0), I_(1), I_(1)},
+                                 .fill = with_nan};
     trial_run(&t, &s, CUDA, &p, MT_F32);
     const float *gate = trial_at(&t, "gates");
     const int32_t *id = trial_at(&t, "ids");
@@ -288,12 +290,52 @@ TEST(router_topk)
 {
     for (int score = 0; score < 2; score++)
         for (int norm = 0; norm < 2; norm++)
-            TRY(router_topk, "N=7 E=45 K=6", .scalar = {I_(score), I_(norm), F_(2.5)}, .fill = logits_apart,
-                .one_type = true);
+            TRY(router_topk, "N=7 E=45 K=6", .scalar = {I_(score), I_(norm), F_(2.5), I_(0), I_(1), I_(1)},
+                .fill = logits_apart, .one_type = true);
+    TRY(router_topk, "N=7 E=45 K=6", .scalar = {I_(1), I_(1), F_(2.5), I_(5), I_(1), I_(1)},
+        .one_type = true);
+    for (int best2 = 0; best2 < 2; best2++) {
+        TRY(router_topk, "N=9 E=48 K=6", .scalar = {I_(1), I_(1), F_(2.5), I_(0), I_(6), I_(3), I_(best2)},
+            .one_type = true);
+        TRY(router_topk, "N=7 E=256 K=8", .scalar = {I_(0), I_(0), F_(1), I_(0), I_(8), I_(4), I_(best2)},
+            .fill = one_tied, .one_type = true);
+    }
     bad_logits();
+}
+/* Ids as a choice gives them; gates of which some tie. */
+static void crowded(struct trial *t)
+{
+    int32_t *id = trial_at(t, "ids");
+    float *gate = trial_at(t, "gates");
+    int64_t E = trial_dim(t, 'E'), K = trial_dim(t, 'K');
+    for (int64_t n = 0; n < trial_dim(t, 'N'); n++)
+        for (int64_t k = 0, first = trial_below(t, 1 + trial_below(t, E)); k < K; k++) {
+            id[n * trial_ld(t, "ids") + k] = (int32_t)((first + k) % E);
+            gate[n * trial_ld(t, "gates") + k] = n % 4 ? fabsf(uniform(t->side)) : 0.25f;
+        }
+}
+TEST(route_drop)
+{
+    for (int by_gate = 0; by_gate < 2; by_gate++) {
+        TRY(route_drop, "N=200 K=3 E=21", .scalar = {I_(50), I_(6), I_(by_gate)}, .fill = crowded, .pad = 1,
+            .one_type = true);
+        TRY(route_drop, "N=90 K=2 E=8", .scalar = {I_(90), I_(40), I_(by_gate)}, .fill = crowded,
+            .one_type = true);
+    }
+    TRY(route_drop, "N=0 K=2 E=4", .scalar = {I_(5), I_(1), I_(1)}, .one_type = true);
+}
+static void some_dropped(struct trial *t)
+{
+    ids(t);
+    int32_t *id = trial_at(t, "ids");
+    for (int64_t i = 0; i < trial_dim(t, 'N'); i += 3)
+        id[i * trial_ld(t, "ids") + i % trial_dim(t, 'K')] =
+            -1 - id[i * trial_ld(t, "ids") + i % trial_dim(t, 'K')];
 }
 TEST(route_sort)
 {
+    TRY(route_sort, "N=150 K=3 M=450 E=7", .fill = some_dropped, .one_type = true);
+    TRY(route_sort, "N=40 K=2 M=80 E=300", .fill = some_dropped, .pad = 1, .one_type = true);
     TRY(route_sort, "N=150 K=3 M=450 E=7", .fill = ids, .one_type = true);
     TRY(route_sort, "N=40 K=2 M=80 E=300", .fill = ids, .pad = 1, .one_type = true);
     TRY(route_sort, "N=0 K=2 M=0 E=4", .one_type = true);
@@ -308,6 +350,28 @@ TEST(router_bwd)
         for (int norm = 0; norm < 2; norm++)
             TRY(router_bwd, "N=7 E=44 K=6", .scalar = {I_(score), I_(norm), F_(2.5)}, .fill = ids, .pad = 1,
                 .one_type = true);
+}
+TEST(router_counts)
+{
+    TRY(router_counts, "N=12 E=45 Q=3", .scalar = {I_(6)}, .pad = 1, .one_type = true);
+    TRY(router_counts, "N=9 E=300 Q=1", .scalar = {I_(8)}, .one_type = true);
+    TRY(router_counts, "N=0 E=5 Q=1", .scalar = {I_(2)}, .one_type = true);
+}
+TEST(counts_total)
+{
+    TRY(counts_total, "E=300 R=3", .pad = 2, .one_type = true);
+}
+TEST(router_balance)
+{
+    for (int score = 0; score < 2; score++)
+        TRY(router_balance, "N=12 E=45 Q=3", .scalar = {I_(score), F_(0.3), F_(0.01)}, .pad = 1,
+            .one_type = true);
+    TRY(router_balance, "N=0 E=5 Q=1", .scalar = {I_(0), F_(1), F_(1)}, .one_type = true);
+}
+TEST(router_z)
+{
+    TRY(router_z, "N=7 E=45", .scalar = {F_(0.01)}, .pad = 1, .one_type = true);
+    TRY(router_z, "N=0 E=5", .scalar = {F_(0.01)}, .one_type = true);
 }
 TEST(bias_update)
 {
@@ -328,11 +392,13 @@ TEST(combine_fwd)
 {
     TRY(combine_fwd, "N=6 K=2 M=12 D=64", .fill = slots, .pad = 8);
     TRY(combine_fwd, "N=6 K=3 M=18 D=37", .fill = slots, .off = 1);
+    TRY(combine_fwd, "N=6 K=3 M=9 D=40", .fill = fewer_slots);
 }
 TEST(combine_bwd)
 {
     TRY(combine_bwd, "N=6 K=2 M=12 D=64", .fill = slots, .pad = 8);
     TRY(combine_bwd, "N=6 K=3 M=18 D=37", .fill = slots, .without = " add ", .off = 1);
+    TRY(combine_bwd, "N=6 K=3 M=9 D=40", .fill = fewer_slots);
 }
 TEST(expert_counts)
 {
@@ -370,7 +436,7 @@ TEST(sum_loss)
 }
 TEST(sum_parts_f64)
 {
-    TRY(sum_parts_f64, "R=5", .one_type = true, .tol_f32 = 1e-15);
+    TRY(sum_parts_f64, "R=5 W=3", .pad = 1, .one_type = true, .tol_f32 = 1e-15);
 }
 TEST(sum_parts_i64)
 {

@@ -22,7 +22,8 @@ enum { STEPS = 20, RUNS = 6, SANITIZED = 0 };
 
 /* ---- runs ---- */
 struct outcome {
-    double loss[STEPS], norm[STEPS];
+    double loss[STEPS], norm[STEPS], aux[MT_N_AUX];
+    int64_t steps; /* 0: STEPS */
     struct ranks_values v;
 };
 static bool run(struct outcome *o, const char *options, int world, int shuffled)
@@ -34,12 +35,13 @@ static bool run(struct outcome *o, const char *options, int world, int shuffled)
     if (!CHECK(training_config(&t.cfg, text))) return false;
     mt_status st = mt_session_open(&t.s, &t.cfg, world, false, &e);
     if (st == MT_OK) st = mt_session_run(&t.s, mt_fill_step, &e);
-    for (int64_t i = 0; i < STEPS && st == MT_OK; i++) {
+    for (int64_t i = 0; i < (o->steps ? o->steps : STEPS) && st == MT_OK; i++) {
         small_batch(&t, i, shuffled);
         for (int r = 0; r < world; r++) t.s.rank[r].step.step = i;
         st = mt_session_run(&t.s, mt_train_step, &e);
         o->loss[i] = t.s.rank[0].step.loss / (double)t.s.rank[0].step.valid;
         o->norm[i] = t.s.rank[0].step.norm;
+        memcpy(o->aux, t.s.rank[0].step.aux, sizeof o->aux);
         CHECK(t.s.rank[0].step.updated);
     }
     if (!CHECK(st == MT_OK)) printf("  %s\n  with %s\n", e.msg, options);
@@ -141,6 +143,32 @@ TEST(f32)
 TEST(bf16)
 {
     against_cpu("bf16", 0.05);
+}
+
+/* Groups, capacity, and all that routers learn besides, over ranks that share experts: as on the cpu, whatever streams do. */
+TEST(router)
+{
+#define ROUTER                                                                                            \
+    "train.dtype=f32 mesh.ep=2 model.experts=8 model.n_group=4 model.topk_group=2 moe.capacity_factor=1 " \
+    "moe.aux_loss_sequence=0.1 moe.aux_loss_global=0.3 moe.z_loss=0.1 train.global_batch=8 "
+    enum { FEW = STEPS < 3 ? STEPS : 3 };
+    static const char *const orders[] = {"lazy", "eager"};
+    struct outcome cpu = {.steps = FEW};
+    bool ok = run(&cpu, ROUTER "device.type=cpu", 4, 0);
+    for (int i = 0; ok && i < 2; i++) {
+        struct outcome cuda = {.steps = FEW};
+        cuemu_set_order(orders[i], 1);
+        if (run(&cuda, ROUTER "device.type=cuda", 4, 0)) {
+            for (int k = 0; k < FEW; k++)
+                CHECK(fabs(cuda.loss[k] / cpu.loss[k] - 1) <= 1e-5 &&
+                      fabs(cuda.norm[k] / cpu.norm[k] - 1) <= 1e-5);
+            for (int k = 0; k < MT_N_AUX; k++)
+                CHECK(cpu.aux[k] > 0 && fabs(cuda.aux[k] / cpu.aux[k] - 1) <= 1e-5);
+        }
+        ranks_values_release(&cuda.v);
+    }
+    cuemu_set_order("lazy", 1);
+    ranks_values_release(&cpu.v);
 }
 
 /* What a step enqueues is what was recorded on sim, laid out and proved: with every option that moves something. */
@@ -273,7 +301,13 @@ TEST(nothing_to_report)
 #endif
     for (int i = first; i < N_MACHINE_RUNS; i += 3) {
         struct outcome cuda = {0};
-        CHECK(run_on_cuda(&cuda, &runs[i]) && isfinite(cuda.loss[0]) && cuda.loss[0] < 6);
+        struct machine_run k = runs[i];
+        char options[400];
+        snprintf(options, sizeof options,
+                 "%s moe.aux_loss_sequence=0.1 moe.aux_loss_global=0.3 moe.z_loss=0.1 moe.capacity_factor=1",
+                 k.options);
+        k.options = options;
+        CHECK(run_on_cuda(&cuda, &k) && isfinite(cuda.loss[0]) && cuda.loss[0] < 6);
         ranks_values_release(&cuda.v);
     }
 }
@@ -286,6 +320,7 @@ int main(void)
     }
     RUN(f32);
     RUN(bf16);
+    RUN(router);
     RUN(record_equals_sim);
     RUN(traced);
     RUN(replicas);

@@ -23,7 +23,7 @@ FAMILIES = dict(
                                           norm_topk_prob=True, mlp_only_layers=[0]),
     mixtral=transformers.MixtralConfig(**SMALL, num_local_experts=4, num_experts_per_tok=2),
     glm4_moe=transformers.Glm4MoeConfig(**SMALL, n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=8,
-                                        n_shared_experts=2, n_group=1, topk_group=1, first_k_dense_replace=1,
+                                        n_shared_experts=2, n_group=2, topk_group=1, first_k_dense_replace=1,
                                         routed_scaling_factor=1.5, use_qk_norm=True, attention_bias=True),
     qwen3=transformers.Qwen3Config(**SMALL, tie_word_embeddings=True),
     qwen2=transformers.Qwen2Config(**SMALL),

@@ -57,6 +57,19 @@ class Config:
     mu: float = 0.95
     muon_scale: str = "original"  # match_rms_adamw, spectral
     weight_decay: float = 0.1  # of matrices; vectors have none
+    n_group: int = 1  # groups of experts, of which a token's best `topk_group` are chosen from
+    topk_group: int = 1
+    group_score: str = "top2"  # or "max"
+    capacity_factor: float = 0.0  # 0: nothing is dropped
+    drop: str = "probs"  # or "position"
+    aux_loss_sequence: float = 0.0  # coefficients
+    aux_loss_global: float = 0.0
+    z_loss: float = 0.0
+
+
+# Fields that files written before them do not have.
+LATER = ("n_group", "topk_group", "group_score", "capacity_factor", "drop", "aux_loss_sequence", "aux_loss_global",
+         "z_loss")
 
 
 # ---- Random numbers -------------------------------------------------------------------------------------
@@ -218,29 +231,86 @@ def swiglu(w, p, x):
 class Routing:
     ids: torch.Tensor  # [N, K], best choice first
     counts: torch.Tensor  # [E] assignments
-    margin: float  # least distance between the K-th and the next choice over all tokens
+    margin: float  # least distance between what is chosen and what comes next, over all that is chosen
+    aux: dict  # option -> loss without its coefficient, mean over these tokens
+    top: torch.Tensor  # [E] tokens that score an expert among their K best, in this step up to here
+    seen: int  # tokens that `top` counts
 
 
-def moe(c, w, p, x):
+def gap(values, k):
+    """Least distance between the k-th largest and the next, along the last dimension."""
+    ranked = values.sort(dim=-1, descending=True).values
+    return (ranked[..., k - 1] - ranked[..., k]).min().item() if k < values.shape[-1] else math.inf
+
+
+def limit_groups(c, choice):
+    """Experts outside of a token's best groups cannot be chosen (DeepSeek-V3: the sum of the two best; V2: the best)."""
+    groups = choice.view(choice.shape[0], c.n_group, -1)
+    best = groups.topk(2 if c.group_score == "top2" else 1, dim=-1).values.sum(-1)
+    keep = torch.zeros_like(best).scatter(1, best.topk(c.topk_group, dim=-1).indices, 1.0)
+    return groups.masked_fill(keep[..., None] == 0, -math.inf).reshape(choice.shape), gap(best, c.topk_group)
+
+
+def drop_mask(c, ids, gates):
+    """1 for the pairs an expert keeps of this sequence; capacity as Megatron's, of the tokens here."""
+    n = ids.shape[0]
+    capacity = math.ceil(n * c.K / c.E * c.capacity_factor)
+    mask, margin = torch.zeros_like(gates), math.inf
+    for e in range(c.E):
+        token, slot = (ids == e).nonzero(as_tuple=True)
+        value = gates[token, slot].detach()
+        order = value.argsort(descending=True, stable=True) if c.drop == "probs" else torch.arange(len(token))
+        kept = order[:capacity]
+        mask[token[kept], slot[kept]] = 1
+        if c.drop == "probs" and len(token) > capacity:
+            margin = min(margin, gap(value, capacity))
+    return mask, margin
+
+
+def balance_loss(c, counts, tokens, scores):
+    """E / (K T) sum_e counts_e mean_t scores_te: 2412.19437 eq. 17 to 20; 2501.11873 where counts are of more tokens."""
+    return c.E / (c.K * tokens) * (counts * scores.mean(0)).sum()
+
+
+def aux_losses(c, logits, scores, before):
+    """before: counts of the step's earlier micro-batches and their tokens. Counts are of the scores, without bias and groups."""
+    n = logits.shape[0]
+    chosen = torch.zeros_like(scores).scatter(1, scores.topk(c.K, dim=-1).indices, 1.0).sum(0).detach()
+    top, seen = (before[0] + chosen, before[1] + n) if before else (chosen, n)
+    shares = scores / (scores.sum(-1, keepdim=True) + 1e-20)
+    aux = {"aux_loss_sequence": balance_loss(c, chosen, n, shares), "aux_loss_global": balance_loss(c, top, seen, shares),
+           "z_loss": logits.logsumexp(-1).square().mean()}
+    return aux, top, seen
+
+
+def moe(c, w, p, x, before=None):
     logits = nnf.linear(x, w[f"{p}.router.weight"])
     scores = logits.softmax(-1) if c.score == "softmax" else logits.sigmoid()
-    choice = (scores + w[f"{p}.router.bias"]).detach()
+    choice, margin = (scores + w[f"{p}.router.bias"]).detach(), math.inf
+    if c.n_group > 1:
+        choice, margin = limit_groups(c, choice)
     ranked, order = choice.sort(dim=-1, descending=True, stable=True)
     ids = order[:, :c.K]
+    aux, top, seen = aux_losses(c, logits, scores, before)
+    if c.aux_loss_sequence or c.aux_loss_global:
+        margin = min(margin, gap(scores.detach(), c.K))
     gates = scores.gather(-1, ids)
     if c.norm:
         gates = gates / (gates.sum(-1, keepdim=True) + 1e-20)
     gates = gates * c.scale
+    if c.capacity_factor:
+        mask, least = drop_mask(c, ids, gates)
+        gates, margin = gates * mask, min(margin, least)
     y = swiglu(w, f"{p}.shared", x) if c.Fs else torch.zeros_like(x)
     for e in range(c.E):
         token, slot = (ids == e).nonzero(as_tuple=True)
         y = y.index_add(0, token, gates[token, slot, None] * swiglu(w, f"{p}.experts.{e}", x[token]))
-    margin = (ranked[:, c.K - 1] - ranked[:, c.K]).min().item()
-    return y, Routing(ids, torch.bincount(ids.flatten(), minlength=c.E), margin)
+    margin = min(margin, (ranked[:, c.K - 1] - ranked[:, c.K]).min().item())
+    return y, Routing(ids, torch.bincount(ids.flatten(), minlength=c.E), margin, aux, top, seen)
 
 
-def forward(c, w, tokens, begin, pos):
-    """Logits [N, V] of one micro-batch of packed documents, and the routing of each MoE layer."""
+def forward(c, w, tokens, begin, pos, before=None):
+    """Logits [N, V] of one micro-batch of packed documents, and the routing of each MoE layer. before: that of the step's last."""
     x = w["embed.weight"][tokens]
     routing = {}
     for l in range(c.L):
@@ -250,7 +320,7 @@ def forward(c, w, tokens, begin, pos):
         if l < c.first_dense:
             x = x + swiglu(w, f"{p}.mlp", h)
         else:
-            y, routing[l] = moe(c, w, f"{p}.moe", h)
+            y, routing[l] = moe(c, w, f"{p}.moe", h, before and (before[l].top, before[l].seen))
             x = x + y
     x = rms_norm(x, w["norm.weight"], c.eps)
     return nnf.linear(x, w["embed.weight" if c.tied else "head.weight"]), routing

@@ -116,6 +116,7 @@ static inline void ranks_values_put(struct ranks_values *v, const struct mt_ckpt
 static inline bool ranks_values_take(struct ranks_values *v, const struct training *t)
 {
     struct mt_ckpt_items x;
+    MT_ASSERT(t->s.world > 0);
     struct mt_ckpt_rank *rank = calloc((size_t)t->s.world, sizeof *rank);
     mt_err e = {0};
     int64_t n = 0;

@@ -63,8 +63,8 @@ static mt_status configure(struct fixture *f, const char *isa, const char *facto
                 {"model.attn_bias", "qkv_bias"},
                 {"model.route_norm", "norm"},
                 {"model.tied", "tied"}};
-    static char text[48][160];
-    char *arg[48];
+    static char text[56][160];
+    char *arg[56];
     int n = 0;
     bool moe = golden_meta_int(&f->g, "E") > 0;
     for (size_t i = 0; i < sizeof number / sizeof number[0]; i++) {
@@ -77,6 +77,16 @@ static mt_status configure(struct fixture *f, const char *isa, const char *facto
     for (size_t i = 0; i < sizeof flag / sizeof flag[0]; i++)
         put(text[n++], sizeof text[0], flag[i].option,
             golden_meta(&f->g, flag[i].meta)[0] == '1' ? "true" : "false");
+    static const char *const router[][2] = {{"model.n_group", "n_group"},
+                                            {"model.topk_group", "topk_group"},
+                                            {"model.group_score", "group_score"},
+                                            {"moe.capacity_factor", "capacity_factor"},
+                                            {"moe.drop", "drop"},
+                                            {"moe.aux_loss_sequence", "aux_loss_sequence"},
+                                            {"moe.aux_loss_global", "aux_loss_global"},
+                                            {"moe.z_loss", "z_loss"}};
+    for (int i = 0; i < 8 && golden_find(&f->g, "aux/step0"); i++)
+        put(text[n++], sizeof text[0], router[i][0], golden_meta(&f->g, router[i][1]));
     put(text[n++], sizeof text[0], "train.dtype", "f32");
     put(text[n++], sizeof text[0], "device.isa", isa);
     put(text[n++], sizeof text[0], "moe.buffer_factor", factor);
@@ -162,6 +172,18 @@ static int compare(struct fixture *f, const char *front, enum mt_state what, dou
     return n;
 }
 
+/* What routers learn besides, as means; those without a coefficient are not computed. */
+static void check_aux(const struct fixture *f, int64_t step)
+{
+    char key[32];
+    const struct mt_model *m = &f->s.rank[0].model;
+    double n = (double)(m->opt.micro_batches * m->shape.N * (m->shape.L - m->shape.first_dense));
+    snprintf(key, sizeof key, "aux/step%lld", (long long)step);
+    const float *want = golden_find(&f->g, key) ? golden_f32(&f->g, key, MT_N_AUX) : NULL;
+    for (int i = 0; i < MT_N_AUX && want; i++)
+        CHECK_CLOSE(f->s.rank[0].step.aux[i] / n, m->opt.aux[i] > 0 ? (double)want[i] : 0, 1e-5);
+}
+
 static void run_fixture(const char *name, const char *isa, const char *factor)
 {
     struct fixture f;
@@ -181,6 +203,7 @@ static void run_fixture(const char *name, const char *isa, const char *factor)
                     1e-5);
         snprintf(key, sizeof key, "grad_norm/step%lld", (long long)step);
         CHECK_CLOSE(f.s.rank[0].step.norm / (double)golden_f32(&f.g, key, 1)[0], 1, 1e-5);
+        check_aux(&f, step);
         if (step == 0) CHECK(compare(&f, "grad", MT_STATE_GRAD, 1e-5) > 10);
     }
     compare(&f, "after", MT_STATE_MASTER, 1e-5);
@@ -210,6 +233,16 @@ TEST(moe_widths)
 {
     run_fixture("moe_widths.safetensors", "auto", "1");
 }
+TEST(moe_balance)
+{
+    run_fixture("moe_balance.safetensors", "auto", "1");
+    run_fixture("moe_balance.safetensors", "auto", "0.3");
+}
+TEST(moe_limits)
+{
+    run_fixture("moe_limits.safetensors", "auto", "1");
+    run_fixture("moe_limits.safetensors", "auto", "0.3");
+}
 /* Several dispatch rounds, and every instruction set this machine has. */
 TEST(rounds)
 {
@@ -228,6 +261,8 @@ int main(void)
     RUN(moe_softmax);
     RUN(moe_sigmoid);
     RUN(moe_widths);
+    RUN(moe_balance);
+    RUN(moe_limits);
     RUN(rounds);
     RUN(every_isa);
     return DONE();

@@ -265,6 +265,11 @@ TEST(ranks_with_weights_that_stay)
 {
     classify(RANKS "shard.host_weights=all shard.reshard_dense=node shard.keep_last=1 ", 8);
 }
+/* Counts of all ranks go round beside the step. */
+TEST(ranks_that_balance_globally)
+{
+    classify(RANKS "moe.aux_loss_global=0.1 moe.aux_loss_sequence=0.1 moe.capacity_factor=1 ", 8);
+}
 TEST(ranks_with_fp8)
 {
     classify(RANKS "train.dtype=bf16 wire.gather_experts=fp8 wire.reduce=bf16 shard.host_weights=all ", 8);
@@ -314,6 +319,7 @@ int main(void)
     RUN(arithmetic_on_the_host);
     RUN(ranks);
     RUN(ranks_with_weights_that_stay);
+    RUN(ranks_that_balance_globally);
     RUN(ranks_with_fp8);
     RUN(a_plan_of_one_round_is_refused_for_two);
     return DONE();

@@ -109,10 +109,11 @@ void mt_cpu_sum_parts_f64(const struct mt_call *c, int part, int parts, void *sc
 {
     (void)parts, (void)scratch, (void)dev;
     const struct mt_args_sum_parts_f64 *a = MT_ARGS(sum_parts_f64, c);
-    double sum = 0;
-    if (part != 0) return;
-    for (int64_t i = 0; i < mt_dim(c, 'R'); i++) sum += ((const double *)a->parts)[i];
-    *(double *)a->sum = sum;
+    for (int64_t w = 0; w < mt_dim(c, 'W') && part == 0; w++) {
+        double sum = 0;
+        for (int64_t i = 0; i < mt_dim(c, 'R'); i++) sum += ((const double *)a->parts)[i * c->ld[1] + w];
+        ((double *)a->sum)[w] = sum;
+    }
 }
 
 void mt_cpu_sum_parts_i64(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
