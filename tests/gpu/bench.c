@@ -71,7 +71,7 @@ static const struct row {
     ROW(attention_bwd, "N=16384 H=16 G=16 A=192 B=128", .scalar = {F_(0.072), PAIRS(16384)},
         .fill = documents_back),
     ROW(router_logits, "N=65536 E=64 D=2048"),
-    ROW(router_topk, "N=65536 E=64 K=8", .scalar = {I_(1), I_(1), F_(1)}),
+    ROW(router_topk, "N=65536 E=64 K=8", .scalar = {I_(1), I_(1), F_(1), I_(0), I_(1), I_(1)}),
     ROW(route_sort, "N=65536 K=8 M=524288 E=64", .fill = ids),
     ROW(router_bwd, "N=65536 E=64 K=8", .scalar = {I_(1), I_(1), F_(1)}, .fill = ids),
     ROW(router_bwdx, "N=65536 E=64 D=2048"),
