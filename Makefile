@@ -104,6 +104,9 @@ cuda_inc := $(firstword $(foreach d,$(CUDA_HOME)/include /usr/include,$(if $(wil
 cuda_runtime := $(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a $(CUDA_HOME)/lib/libcudart_static.a \
                                        $(CUDA_HOME)/targets/*/lib/libcudart_static.a /usr/lib/*/libcudart_static.a))
 cuda_found := $(if $(filter 0,$(CUDA)),,$(and $(NVCC),$(cuda_inc),$(cuda_runtime)))
+# NCCL: where its headers are; the files named for it are then compiled.
+nccl_found := $(if $(filter 0,$(NCCL)),,$(if $(cuda_inc),$(shell printf '\043include <nccl.h>\n' | $(CC) -x c -fsyntax-only -isystem $(cuda_inc) - 2>/dev/null && echo yes)))
+nccl_files := cuda/nccl%
 has_cuda = $(and $(cuda_found),$(filter $(cuda_variants),$1))
 cuda_cflags := -I. -Icuda -Icuda/include -isystem $(cuda_inc)
 cuda_libs := $(cuda_runtime) -lrt -lpthread -ldl
@@ -117,7 +120,8 @@ HEADERS := $(sort $(wildcard src/*/*.h src/*/*/*.h src/*/*/*/*.h))
 CHECKED_HEADERS := $(if $(mpi_found),$(HEADERS),$(filter-out $(mpi_files),$(HEADERS)))
 # cuDNN's attention where its headers are.
 cudnn_found := $(and $(cuda_inc),$(wildcard $(cuda_inc)/cudnn_graph.h))
-CUDA_SRC := $(filter-out $(if $(cudnn_found),cuda/dnn_none.c,$(filter-out cuda/dnn_none.c,$(wildcard cuda/dnn_*.c))),\
+CUDA_SRC := $(filter-out $(if $(nccl_found),,$(nccl_files)) \
+                $(if $(cudnn_found),cuda/dnn_none.c,$(filter-out cuda/dnn_none.c,$(wildcard cuda/dnn_*.c))),\
                 $(sort $(wildcard cuda/*.c cuda/*.cu)))
 CUDA_HEADERS := $(wildcard cuda/*.h cuda/include/*) src/device/call.h src/device/op.def
 BENCHES := $(sort $(wildcard tests/bench/bench_*.c))

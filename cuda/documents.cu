@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(THREADS) documents_kernel(const __grid_constan
     if (t == 0) bad = 0;
     for (int64_t i = from; i < to; i++) {
         mine += d.begin[i] == i;
-        wide |= i - d.begin[i] >= d.rows;
+        wide |= i - d.begin[i] >= d.rows || d.begin[d.begin[i]] != d.begin[i];
     }
     before[t] = mine;
     __syncthreads();

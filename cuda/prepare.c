@@ -266,16 +266,47 @@ static bool same(const struct mt_rec *a, const struct mt_rec *b)
 {
     return a->op == b->op && a->dtype == b->dtype && !memcmp(a->dim, b->dim, sizeof a->dim);
 }
+static const struct mt_rec_arg *arg_of(const struct mt_recording *q, const struct mt_rec *r, int place)
+{
+    for (int i = 0; i < r->n_args; i++)
+        if (q->arg[r->arg + (uint32_t)i].place == place) return &q->arg[r->arg + (uint32_t)i];
+    return NULL;
+}
+/* What the step writes the beginnings of windows to; NULL: no layer has one. */
+static const struct mt_rec_arg *windows_of(const struct mt_recording *q)
+{
+    for (int64_t i = 0; i < q->n; i++)
+        if (q->rec[i].op == MT_OP_window_begin) return arg_of(q, &q->rec[i], 0);
+    return NULL;
+}
+static bool has_window(const struct mt_recording *q, const struct mt_rec_arg *windows, const struct mt_rec *r)
+{
+    const struct mt_rec_arg *begin = arg_of(q, r, r->op == MT_OP_attention_bwd ? 9 : 5);
+    return windows && begin && begin->row == windows->row && begin->off >= windows->off &&
+           begin->off < windows->off + windows->bytes;
+}
+/* Records of one kind get one choice. */
+static bool alike(const struct mt_recording *q, const struct mt_rec_arg *windows, const struct mt_rec *a,
+                  const struct mt_rec *b)
+{
+    return is_attention(a) && same(a, b) && has_window(q, windows, a) == has_window(q, windows, b);
+}
 mt_status mt_cuda_prepare(struct mt_cuda *d, struct mt_sdpa *sdpa, const struct mt_recording *q,
                           struct mt_chosen *chosen, mt_err *e)
 {
     cudaSetDevice(d->device);
     MT_TRY(choose_copies(d, chosen, e));
+    const struct mt_rec_arg *windows = windows_of(q);
     for (int64_t i = 0; i < q->n && sdpa; i++) {
+        const struct mt_rec *r = &q->rec[i];
         int64_t before = 0;
-        if (!is_attention(&q->rec[i])) continue;
-        while (before < i && !(is_attention(&q->rec[before]) && same(&q->rec[before], &q->rec[i]))) before++;
-        if (before == i) MT_TRY(choose_attention(d, sdpa, &q->rec[i], chosen, e));
+        if (!is_attention(r)) continue;
+        while (before < i && !alike(q, windows, &q->rec[before], r)) before++;
+        if (before < i) continue;
+        if (has_window(q, windows, r))
+            mt_chosen_add(chosen, "%s: own (a window)", mt_op_info[r->op].name);
+        else
+            MT_TRY(choose_attention(d, sdpa, r, chosen, e));
     }
     return MT_OK;
 }

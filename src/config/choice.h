@@ -9,11 +9,13 @@
 #include <stdint.h>
 
 #define MT_CHOICES_score(C) C(MT_SCORE_SOFTMAX, "softmax") C(MT_SCORE_SIGMOID, "sigmoid")
+#define MT_CHOICES_attention(C) C(MT_ATTENTION_GQA, "gqa") C(MT_ATTENTION_MLA, "mla")
 #define MT_CHOICES_group_score(C) C(MT_GROUP_SCORE_TOP2, "top2") C(MT_GROUP_SCORE_MAX, "max")
 #define MT_CHOICES_drop(C) C(MT_DROP_PROBS, "probs") C(MT_DROP_POSITION, "position")
 #define MT_CHOICES_routing(C) C(MT_ROUTING_LEARNED, "learned") C(MT_ROUTING_BALANCED, "balanced")
-#define MT_CHOICES_optimizer(C) \
-    C(MT_OPTIMIZER_ADAMW, "adamw") C(MT_OPTIMIZER_MUON, "muon") C(MT_OPTIMIZER_NONE, "none")
+#define MT_CHOICES_optimizer(C)    \
+    C(MT_OPTIMIZER_ADAMW, "adamw") \
+    C(MT_OPTIMIZER_MUON, "muon") C(MT_OPTIMIZER_SOAP, "soap") C(MT_OPTIMIZER_NONE, "none")
 #define MT_CHOICES_decay(C) C(MT_DECAY_LINEAR, "linear") C(MT_DECAY_SQRT, "sqrt") C(MT_DECAY_COSINE, "cosine")
 #define MT_CHOICES_coefficients(C)                    \
     C(MT_COEFFICIENTS_SIMPLE, "simple")               \
@@ -29,7 +31,7 @@
 #define MT_CHOICES_balance(C) C(MT_BALANCE_NONE, "none") C(MT_BALANCE_ATTENTION, "attention")
 #define MT_CHOICES_device_type(C) \
     C(MT_DEVICE_TYPE_AUTO, "auto") C(MT_DEVICE_TYPE_CPU, "cpu") C(MT_DEVICE_TYPE_CUDA, "cuda")
-#define MT_CHOICES_attention(C) C(MT_ATTENTION_AUTO, "auto") C(MT_ATTENTION_OWN, "own")
+#define MT_CHOICES_attention_by(C) C(MT_ATTENTION_BY_AUTO, "auto") C(MT_ATTENTION_BY_OWN, "own")
 #define MT_CHOICES_device_isa(C)                \
     C(MT_DEVICE_ISA_AUTO, "auto")               \
     C(MT_DEVICE_ISA_AMX_BF16, "amx-bf16")       \
@@ -98,6 +100,7 @@
 /* The sets whose enum is defined here. */
 #define MT_CHOICE_SETS(S) \
     S(score)              \
+    S(attention)          \
     S(routing)            \
     S(drop)               \
     S(group_score)        \
@@ -108,7 +111,7 @@
     S(muon_dense)         \
     S(data_mode)          \
     S(balance)            \
-    S(attention)          \
+    S(attention_by)       \
     S(device_type)        \
     S(device_isa)         \
     S(micro_order)        \

@@ -98,6 +98,10 @@ static void batch_rows(struct mt_model *m, struct mt_ledger *g)
         *host[i] = mt_tensor_add(g, MT_HOST_ARENA, MT_ROW_BATCH, MT_I32, n, 0, 0, "host.%s", name[i]);
         *device[i] = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_BATCH, MT_I32, n, 0, 0, "%s", name[i]);
     }
+    m->host.near = MT_NONE;
+    m->device.near = mt_near_layers(&m->shape)
+                         ? mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_BATCH, MT_I32, n, 0, 0, "near")
+                         : MT_NONE;
     m->rope = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_F32, m->shape.S, m->shape.R, 0, "rope");
     m->loss = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_F64, 1, 0, 0, "loss");
     m->loss_all = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_F64, world, 1, 0, "loss.all");

@@ -9,6 +9,7 @@
 #include "device/device.h"
 #include "device/group.h"
 #include "model/param.h"
+#include "model/rope.h"
 #include "model/shape.h"
 #include "shard/slots.h"
 
@@ -17,7 +18,8 @@ enum mt_aux { MT_AUX_SEQUENCE, MT_AUX_GLOBAL, MT_AUX_Z, MT_N_AUX };
 
 /* What the model needs of the options besides its shape. */
 struct mt_model_options {
-    double eps, theta, route_scale, init_std;
+    double eps, route_scale, init_std;
+    struct mt_rope_form rope;
     mt_choice_score score;
     bool route_norm, inference;
     int64_t n_group, topk_group;
@@ -45,7 +47,7 @@ struct mt_model_options {
 };
 
 /* Results of a block that may be kept from forward to backward instead of being computed again (mt_choice_keep): norms in front of
- * attention and feed-forward; queries, keys and values, rotated; attention and its log sums; the residual stream behind it; gate and
+ * attention and feed-forward; queries, keys and values, rotated, with the compressed states they come from; attention and its log sums; the residual stream behind it; gate and
  * up of the dense or the shared feed-forward, and what SwiGLU makes of them; the router's logits; rows that came to the experts
  * here, their gate and up, and SwiGLU of those. Of routed rows those of the first dispatch round are kept: further ones, which a
  * load beyond moe.buffer_factor takes, are sent and computed again. */
@@ -57,6 +59,9 @@ enum { MT_N_KEEPS = MT_KEEP_EXPERT_ACT + 1, MT_KEEP_NEVER = MT_N_KEEPS };
  * lengthened where their length would make strides that a cpu's caches dislike (device/target.h). */
 #define MT_LAYER_BUFFERS(ACT, PAD)                                                             \
     PAD(n1, ATTN_NORM, N, D) ACT(rstd1, ATTN_NORM, F32, N, 0)                                  \
+    ACT(cq, QKV, T, N * !!Cq, Cq) PAD(cqn, QKV, N, Cq) ACT(rstdcq, QKV, F32, N * !!Cq, 0)      \
+    ACT(ckv, QKV, T, N * mla, Ck) PAD(ckvn, QKV, N, Ck) ACT(rstdckv, QKV, F32, N * mla, 0)     \
+    ACT(kr, NEVER, T, N * mla, R) ACT(kc, NEVER, T, N * mla, H * (A - R))                      \
     ACT(q, QKV, T, N, H * A) ACT(k, QKV, T, N, G * A) ACT(v, QKV, T, N, G * B)                 \
     ACT(qn, QKV, T, qk * N, H * A) ACT(kn, QKV, T, qk * N, G * A)                              \
     ACT(rstdq, QKV, F32, qk * N * H, 0) ACT(rstdk, QKV, F32, qk * N * G, 0)                    \
@@ -77,6 +82,9 @@ enum { MT_N_KEEPS = MT_KEEP_EXPERT_ACT + 1, MT_KEEP_NEVER = MT_N_KEEPS };
     ACT(dgate, NEVER, F32, M, 0) ACT(aux, NEVER, F32, N * aux, 0) ACT(dgates, NEVER, F32, N * moe, K) ACT(dlogits, NEVER, F32, N * moe, E)                   \
     ACT(dout, NEVER, T, N, H * B) ACT(dq, NEVER, T, N, H * A) ACT(dk, NEVER, T, N, G * A) ACT(dv, NEVER, T, N, G * B)      \
     ACT(dqn, NEVER, T, qk * N, H * A) ACT(dkn, NEVER, T, qk * N, G * A) ACT(delta, NEVER, F32, H, N)                \
+    PAD(dcq, NEVER, N, Cq) PAD(dcqn, NEVER, N, Cq) PAD(dckv, NEVER, N, Ck) PAD(dckvn, NEVER, N, Ck) PAD(dckvnb, NEVER, N, Ck) \
+    ACT(dkr, NEVER, T, N * mla, R) ACT(dkc, NEVER, T, N * mla, H * (A - R))                                         \
+    ACT(gaincq, NEVER, F32, MT_NORM_BLOCKS * !!Cq, Cq) ACT(gainckv, NEVER, F32, MT_NORM_BLOCKS * mla, Ck)           \
     ACT(gain, NEVER, F32, MT_NORM_BLOCKS, D) ACT(gainq, NEVER, F32, qk * MT_NORM_BLOCKS, A) ACT(gaink, NEVER, F32, qk * MT_NORM_BLOCKS, A) \
     ACT(dxa, NEVER, T, span * N, D) ACT(dxb, NEVER, T, span * N, D)
 
@@ -126,6 +134,8 @@ struct mt_layer {
 };
 struct mt_batch {
     mt_view tokens, labels, begin, pos; /* [N] */
+    mt_view
+        near; /* [N], on the device: where attention begins in layers with a window; MT_NONE: there are none */
 };
 
 struct mt_model {
@@ -203,12 +213,17 @@ mt_view mt_model_boundary(const struct mt_model *m, int64_t layer, enum mt_pass 
                           int64_t mb); /* layer L: the last block's output */
 mt_view mt_model_span_part(const struct mt_model *m, mt_view v, int64_t mb); /* of [span N, D] */
 struct mt_route mt_model_route(const struct mt_model *m, int l, int64_t mb);
-/* Token pairs of one head in a micro-batch whose sequences are single documents: an upper bound, for costs. */
-int64_t mt_model_pairs(const struct mt_shape *s);
+/* Of the first `micro` micro-batches: `near` from `begin`. Nothing to do without a window. */
+void mt_model_windows(struct mt_rank *r, int64_t micro);
+/* Token pairs of one head of layer l in a micro-batch whose sequences are single documents: an upper bound, for costs. */
+int64_t mt_model_pairs(const struct mt_shape *s, int64_t l);
 
 /* Passes over one block; the compute stream. */
 void mt_block_forward(struct mt_rank *r, int l, mt_view x, mt_view y);
 void mt_block_backward(struct mt_rank *r, int l, mt_view x, mt_view dx, mt_view dy);
+/* Multi-head latent attention (model/mla.c): n1 -> q, k, v; dq, dk, dv -> dn1. */
+void mt_mla_forward(struct mt_rank *r, int l, enum mt_pass pass);
+void mt_mla_backward(struct mt_rank *r, int l);
 /* Routed experts: the rounds of both directions (model/moe.c). */
 void mt_moe_forward(struct mt_rank *r, int l, mt_view y);
 void mt_moe_backward(struct mt_rank *r, int l, mt_view dy);

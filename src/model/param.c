@@ -33,12 +33,12 @@ static const struct tensor_row tensor_row[] = {
 #undef TENSOR
 };
 
-#define LETTERS                                                                                   \
-    const int64_t D = m->D, V = m->V, H = m->H, G = m->G, A = m->A, B = m->B, E = m->E, F = m->F, \
-                  Fd = m->Fd, Fs = m->Fs;                                                         \
-    const bool qk_norm = m->qk_norm, attn_bias = m->attn_bias, tied = m->tied;                    \
-    (void)D, (void)V, (void)H, (void)G, (void)A, (void)B, (void)E, (void)F, (void)Fd, (void)Fs,   \
-        (void)qk_norm, (void)attn_bias, (void)tied, (void)moe
+#define LETTERS                                                                                          \
+    const int64_t D = m->D, V = m->V, H = m->H, G = m->G, A = m->A, B = m->B, E = m->E, F = m->F,        \
+                  Fd = m->Fd, Fs = m->Fs, R = m->R, Ck = m->Ck, Cq = m->Cq;                              \
+    const bool qk_norm = m->qk_norm, attn_bias = m->attn_bias, tied = m->tied, mla = Ck > 0;             \
+    (void)D, (void)V, (void)H, (void)G, (void)A, (void)B, (void)E, (void)F, (void)Fd, (void)Fs, (void)R, \
+        (void)Ck, (void)Cq, (void)qk_norm, (void)attn_bias, (void)tied, (void)mla, (void)moe
 
 static int64_t matrix_cols(const struct mt_shape *m, int kind, bool moe)
 {
@@ -162,6 +162,19 @@ const char *mt_param_hf(int kind)
 {
     return tensor_row[kind].hf;
 }
+struct mt_heads mt_param_heads(const struct mt_shape *m, int kind)
+{
+    switch (kind) {
+    case MT_P_q:
+    case MT_P_q_b:
+    case MT_P_k_b:
+    case MT_P_v_b: return (struct mt_heads){m->H, false};
+    case MT_P_k:
+    case MT_P_v: return (struct mt_heads){m->G, false};
+    case MT_P_o: return (struct mt_heads){m->H, true};
+    default: return (struct mt_heads){0, false};
+    }
+}
 bool mt_param_of_expert(int kind)
 {
     return matrix_row[tensor_row[kind].matrix].unit == UNIT_EXPERTS;
@@ -224,11 +237,30 @@ int64_t mt_params_active(const struct mt_shape *m)
     return params(m, m->K);
 }
 
-double mt_flops_per_token(const struct mt_shape *m, double context)
+double mt_flops_of_experts(const struct mt_shape *s)
+{
+    return s->E ? 6.0 * 3 * (double)(s->D * s->F * s->K) * (double)(s->L - s->first_dense) : 0;
+}
+
+int64_t mt_near_layers(const struct mt_shape *s)
+{
+    int64_t n = 0;
+    for (int64_t l = 0; l < s->L; l++) n += mt_is_near(s, l);
+    return n;
+}
+
+double mt_flops_per_token_of(const struct mt_shape *m, double full, double near)
 {
     double met = (double)mt_params_active(m) -
                  (m->tied ? 0 : (double)(m->V * m->D)); /* the lookup is no product */
-    return 6 * met + 6 * (double)m->L * (double)m->H * (double)(m->A + m->B) * context / 2;
+    int64_t windows = mt_near_layers(m);
+    double keys = (double)(m->L - windows) * full + (double)windows * near;
+    return 6 * met + 6 * (double)m->H * (double)(m->A + m->B) * keys;
+}
+double mt_flops_per_token(const struct mt_shape *m, double context)
+{
+    double W = (double)m->W, near = context > W ? W - W * W / (2 * context) : context / 2;
+    return mt_flops_per_token_of(m, context / 2, near);
 }
 
 /* A rank of an expert group gets M rows where the load is balanced, those of the whole group where it is not; experts with a
@@ -270,6 +302,11 @@ static struct mt_shape shape_of(const mt_config *c, double factor)
         .Fs = c->model_shared_ffn,
         .first_dense = c->model_experts ? c->model_first_dense : c->model_layers,
         .Nc = c->train_loss_chunk,
+        .Ck = c->model_kv_lora_rank,
+        .Cq = c->model_q_lora_rank,
+        .W = c->model_window,
+        .full_first = c->model_window_full_first,
+        .full_every = c->model_window_full_every,
         .qk_norm = c->model_qk_norm,
         .attn_bias = c->model_attn_bias,
         .tied = c->model_tied,

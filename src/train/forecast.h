@@ -34,10 +34,11 @@ struct mt_forecast {
     struct mt_simclock *clock;
     struct mt_forecast_traffic *traffic; /* owned: [world] */
     int32_t *popular; /* owned: [L][E] rows that every rank sends to an expert, of a micro-batch */
-    double *pairs;    /* owned: [world][micro] token pairs of one head */
+    double *pairs,
+        *near; /* owned: [world][micro] token pairs of one head, in layers without and with a window */
     int64_t micro;
-    mt_imbalance imbalance; /* by documents: the costliest rank over the mean */
-    double mean_pairs;      /* of a micro-batch, over all ranks */
+    mt_imbalance imbalance;       /* by documents: the costliest rank over the mean */
+    double mean_pairs, mean_near; /* of a micro-batch, over all ranks */
 };
 /* Parts of opening. popular; pairs, and sequences placed by data.balance (forecast_data.c); s, clock, traffic
  * (forecast_record.c). answer: of a recorded step's reads; arg is the forecast. */

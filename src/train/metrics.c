@@ -229,7 +229,9 @@ void mt_metrics_step(struct mt_metrics *m, const struct mt_session *s, const str
         (void)mt_wire_fields(s, s->cfg->run_traffic, wire, sizeof wire); /* all processes add up theirs */
     if (m->fd < 0) return;
     double rate = (double)x->step_tokens / x->step_s;
-    double mfu = m->peak_flops > 0 ? rate * m->flops_per_token / m->peak_flops : 0;
+    /* A row that was dropped is no work done. */
+    double flops = m->flops_per_token - x->dropped * mt_flops_of_experts(&s->rank[0].model.shape);
+    double mfu = m->peak_flops > 0 ? rate * flops / m->peak_flops : 0;
     int n =
         snprintf(line, sizeof line,
                  "{\"step\": %" PRId64 ", \"tokens\": %" PRId64
@@ -259,8 +261,7 @@ void mt_metrics_step(struct mt_metrics *m, const struct mt_session *s, const str
     rate = (double)m->tokens_since_log / m->step_s_since_log;
     mt_say("step %5lld/%lld %3.0f%%  loss %.4f  norm %.3f  lr %.2e  %6.0f tok/s  MFU %4.1f%%",
            (long long)x->step, (long long)x->steps, 100.0 * (double)x->step / (double)x->steps, x->loss,
-           x->grad_norm, x->lr, rate,
-           m->peak_flops > 0 ? 100 * rate * m->flops_per_token / m->peak_flops : 0);
+           x->grad_norm, x->lr, rate, m->peak_flops > 0 ? 100 * rate * flops / m->peak_flops : 0);
     if (x->balance > 0)
         mt_say("  experts %.2fx%s", x->balance, s->cfg->moe_routing == MT_ROUTING_BALANCED ? " forced" : "");
     if (s->rank[0].model.shape.capacity) mt_say("  dropped %.2f%%", 100 * x->dropped);

@@ -15,6 +15,7 @@ static void batch_in(struct mt_rank *r, int64_t micro)
     mt_copy_h2d(in, mt_view_part(m->device.begin, 0, n), mt_view_part(m->host.begin, 0, n));
     mt_copy_h2d(in, mt_view_part(m->device.pos, 0, n), mt_view_part(m->host.pos, 0, n));
     mt_stream_wait(s, mt_event_record(in));
+    mt_model_windows(r, micro);
 }
 
 /* Labels that count in the whole step, on all ranks: what the loss is divided by. */

@@ -2,6 +2,7 @@
 #include "command.h"
 
 #include <cjson/cJSON.h>
+#include <math.h>
 #include <sys/stat.h>
 
 static char printed[1 << 16], page[1 << 16];
@@ -238,6 +239,37 @@ TEST(numbers_matter)
     cJSON_Delete(relayed);
 }
 
+/* 8 ranks on 2 nodes; a slice smaller than what a rank has to send, then a larger one; replicas, of which the first one writes; one node. */
+TEST(local_checkpoints)
+{
+#define LOCAL "--ranks 8 cluster.net.bandwidth=1e9 cluster.net.efficiency=0.5"
+    cJSON *without = json(LOCAL, MT_OK),
+          *with = json(LOCAL " ckpt.local_dir=/disk ckpt.local_slice=4KiB", MT_OK),
+          *large = json(LOCAL " ckpt.local_dir=/disk ckpt.local_keep=3", MT_OK),
+          *replicas = json(LOCAL " ckpt.local_dir=/disk mesh.ep=2 mesh.replicas=2", MT_OK),
+          *alone = json("--ranks 4 ckpt.local_dir=/disk", MT_OK);
+    double bytes = number(without, "checkpoint_bytes"), each = bytes / 8;
+    CHECK_CLOSE(number(without, "local_node_bytes"), 0, 0);
+    CHECK_CLOSE(number(with, "local_sent_bytes"), each, 1);
+    CHECK_CLOSE(number(with, "local_node_bytes"), 2 * (4 + 4) * each, 1);
+    CHECK_CLOSE(number(with, "local_steps"), ceil(each / 4096), 0);
+    CHECK_CLOSE(number(with, "local_slice_s"), 4096 / 0.5e9, 1e-9);
+    CHECK_CLOSE(number(large, "local_node_bytes"), 4 * (4 + 4) * each, 1);
+    CHECK_CLOSE(number(large, "local_steps"), 1, 0);
+    CHECK_CLOSE(number(large, "local_slice_s"), each / 0.5e9, 1e-9);
+    CHECK_CLOSE(number(replicas, "local_sent_bytes"), 2 * each, 1);
+    CHECK_CLOSE(number(replicas, "local_node_bytes"), 2 * (4 + 4) * 2 * each, 1);
+    CHECK_CLOSE(number(alone, "local_node_bytes"), 2 * bytes, 1);
+    CHECK_CLOSE(number(alone, "local_sent_bytes"), 0, 0);
+    /* the buffer of a slice is in the host arena */
+    CHECK_CLOSE(number(large, "host_peak_bytes") - number(without, "host_peak_bytes"), 64 << 20, 4096);
+    cJSON *const all[] = {without, with, large, replicas, alone};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) cJSON_Delete(all[i]);
+    prints(LOCAL " ckpt.local_dir=/dev/shm ckpt.local_slice=4KiB ckpt.local_interval=2",
+           "too slow, those that are due");
+    CHECK(strstr(printed, "memory that the host arena does not have"));
+}
+
 int main(void)
 {
     RUN(the_table);
@@ -246,6 +278,7 @@ int main(void)
     RUN(json_says_what_the_page_documents);
     RUN(a_search);
     RUN(numbers_matter);
+    RUN(local_checkpoints);
     remove_temporary_folder();
     return DONE();
 }

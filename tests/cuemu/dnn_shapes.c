@@ -7,15 +7,18 @@
 #include "dnn_attention.h"
 #include "model/model.h"
 
+/* Of layers without a window. */
 static struct mt_call call_of(const mt_config *cfg, enum mt_op op)
 {
     const struct mt_shape d = mt_shape_of(cfg);
+    int64_t full = 0;
+    while (full < d.L - 1 && mt_is_near(&d, full)) full++;
     const int64_t heads[2][9] = {{d.H, 1, d.H, d.G, d.G}, {d.H, d.G, d.G, d.H, d.H, 1, d.H, d.G, d.G}},
                   width[2][9] = {{d.B, d.N, d.A, d.A, d.B}, {d.A, d.A, d.B, d.B, d.B, d.N, d.A, d.A, d.B}};
     const int back = op == MT_OP_attention_bwd;
     struct mt_call c = {.op = (uint16_t)op, .dtype = MT_BF16};
     c.dim['N' - 'A'] = d.N, c.dim['H' - 'A'] = d.H, c.dim['G' - 'A'] = d.G, c.dim[0] = d.A, c.dim[1] = d.B;
-    c.scalar[0].f = 1, c.scalar[1].i = mt_model_pairs(&d);
+    c.scalar[0].f = 1, c.scalar[1].i = mt_model_pairs(&d, full);
     for (int i = 0; i < (back ? 9 : 5); i++)
         c.ld[i] = width[back][i], c.stride[i] = heads[back][i] * width[back][i] * 2;
     return c;

@@ -20,6 +20,11 @@ static inline void numbers(struct trial *t, const char *name, int64_t n, int64_t
     int32_t *x = trial_at(t, name);
     for (int64_t i = 0; i < n; i++) x[i] = (int32_t)trial_below(t, below);
 }
+static inline void starts(struct trial *t)
+{
+    numbers(t, "begin", (trial_dim(t, 'R') - 1) * trial_ld(t, "begin") + trial_dim(t, 'N'),
+            trial_dim(t, 'N'));
+}
 static inline void tokens(struct trial *t)
 {
     numbers(t, "tok", trial_dim(t, 'N'), trial_dim(t, 'V'));

@@ -1,18 +1,10 @@
-/* small_model.h: a small relative of the quickstart model, and what its steps get. */
+/* small_model.h: what the steps of the small model get. */
 #ifndef MT_TESTS_SMALL_MODEL_H
 #define MT_TESTS_SMALL_MODEL_H
+#include "small.h"
 #include "tests/train/ranks.h"
 
 enum { SMALL_SEQUENCES = 4 };
-
-#define SMALL_MODEL                                                                                  \
-    "model.vocab=61 model.dim=32 model.layers=2 model.heads=2 model.kv_heads=1 model.head_dim=16 "   \
-    "model.qk_norm=true "                                                                            \
-    "model.first_dense=1 model.ffn=48 model.experts=4 model.top_k=2 model.expert_ffn=16 "            \
-    "model.shared_ffn=16 "                                                                           \
-    "model.score=sigmoid model.bias_rate=0.001 moe.buffer_factor=4 "                                 \
-    "train.seq_len=24 train.micro_batch=1 train.global_batch=4 train.loss_chunk=20 train.steps=100 " \
-    "optim.lr=3e-3 optim.warmup_steps=4 optim.decay_ratio=0.4 "
 
 /* ---- a step's sequences, in any order ---- */
 /* Two documents, each counting up by its own step from a random token: there is something to learn. */

@@ -19,8 +19,8 @@ TEST(checkpoint)
     if (!CHECK(mkdtemp(folder) != NULL)) return;
     for (int i = 0; i < 2; i++) {
         struct training *t = i ? &to : &from;
-        if (!CHECK(training_config(&t->cfg, i ? SMALL_MODEL "device.type=cpu"
-                                              : SMALL_MODEL "device.type=cuda offload.moments=host")))
+        if (!CHECK(training_config(&t->cfg, i ? MODEL "device.type=cpu"
+                                              : MODEL "device.type=cuda offload.moments=host")))
             return;
         mt_status st = mt_session_open(&t->s, &t->cfg, 1, false, &e);
         if (st == MT_OK) st = mt_session_run(&t->s, mt_fill_step, &e);
@@ -103,7 +103,7 @@ TEST(saved_while_it_trains)
     struct mt_ckpt_loaded back;
     mt_err e = {0};
     if (!CHECK(mkdtemp(folder) != NULL)) return;
-    if (!CHECK(training_config(&t.cfg, SMALL_MODEL "device.type=cuda offload.moments=host ckpt.writers=1 "
+    if (!CHECK(training_config(&t.cfg, MODEL "device.type=cuda offload.moments=host ckpt.writers=1 "
                                                    "ckpt.buffer=64KiB")))
         return;
     snprintf(t.cfg.run_dir, sizeof t.cfg.run_dir, "%s", folder);

@@ -16,6 +16,14 @@ static void some_documents(struct trial *t)
         begin[i] = from;
     }
 }
+/* Of a window of 5 tokens. */
+static void some_windows(struct trial *t)
+{
+    int32_t *begin = trial_at(t, "begin");
+    some_documents(t);
+    for (int32_t i = 4; i < trial_dim(t, 'N'); i++)
+        if (begin[i] < i - 4) begin[i] = i - 4;
+}
 static void some_gradients(struct trial *t)
 {
     float *lse = trial_at(t, "lse");
@@ -81,7 +89,7 @@ TEST(backward)
     AGREES(attention_bwd, "N=48 H=4 G=2 A=16 B=16", 48, 48, .fill = some_gradients);
     AGREES(attention_bwd, "N=40 H=2 G=2 A=24 B=16", 40, 40, .fill = some_gradients, .pad = 8);
 }
-/* More documents than there is room for, and one longer than a sequence: our own kernels do it, and the host does not know. */
+/* More documents than there is room for, one longer than a sequence, windows: our own kernels do it, and the host does not know. */
 TEST(documents_that_do_not_fit)
 {
     most_documents = 0;
@@ -89,6 +97,7 @@ TEST(documents_that_do_not_fit)
     AGREES(attention_bwd, "N=100 H=2 G=1 A=16 B=16", 100, 100, .fill = some_gradients);
     most_documents = 1;
     AGREES(attention_fwd, "N=60 H=2 G=1 A=16 B=16", 60, 20, .fill = some_documents);
+    AGREES(attention_fwd, "N=60 H=2 G=1 A=16 B=16", 60, 60, .fill = some_windows);
 }
 
 /* ---- what is refused ---- */

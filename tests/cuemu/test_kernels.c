@@ -138,7 +138,8 @@ TEST(bias_bwd)
 }
 TEST(rope_table)
 {
-    TRY(rope_table, "S=9 R=16", .scalar = {F_(10000)}, .one_type = true);
+    TRY(rope_table, "S=9 R=16", .scalar = {F_(10000), F_(1), F_(0), F_(1), F_(1)}, .one_type = true);
+    TRY(rope_table, "S=9 R=16", .scalar = {F_(100), F_(40), F_(2), F_(5), F_(0.7)}, .one_type = true);
 }
 TEST(rope)
 {
@@ -231,6 +232,24 @@ TEST(grouped_bwdw)
 #define ATTENTION(name, dims, ...)                                                                     \
     TRY(name, dims, .scalar = {F_(0.25), I_(1)}, .fill = begins, .tol = {5e-6, 8e-3}, .tol_f32 = 2e-5, \
         __VA_ARGS__)
+TEST(key_join)
+{
+    TRY(key_join, "N=5 H=3 A=48 R=16 C=32", .pad = 8);
+    TRY(key_join, "N=4 H=2 A=11 R=4 C=7", .pad = 3, .off = 1);
+    TRY(key_join, "N=0 H=2 A=12 R=4 C=8");
+}
+TEST(key_split)
+{
+    TRY(key_split, "N=5 H=3 A=48 R=16 C=32", .pad = 8);
+    TRY(key_split, "N=4 H=2 A=11 R=4 C=7", .pad = 3, .off = 1);
+    TRY(key_split, "N=0 H=2 A=12 R=4 C=8");
+}
+TEST(window_begin)
+{
+    TRY(window_begin, "R=3 N=150", .scalar = {I_(7)}, .fill = starts, .pad = 2, .one_type = true);
+    TRY(window_begin, "R=1 N=1", .scalar = {I_(1)}, .fill = starts, .one_type = true);
+    TRY(window_begin, "R=0 N=5", .scalar = {I_(3)}, .one_type = true);
+}
 TEST(attention_fwd)
 {
     ATTENTION(attention_fwd, "N=100 H=4 G=2 A=64 B=64", .off = 0);
@@ -551,6 +570,65 @@ TEST(newton_schulz)
         .tol = {2e-5, 3e-2}, .pad = 3);
     TRY(newton_schulz, "B=18 R=5 C=3", .scalar = {I_(3), I_(0)}, .ws_bytes = ns_bytes(18, 5, 3),
         .tol = {2e-5, 3e-2});
+}
+/* Within a tile and over several, turned or not. */
+TEST(turn_left)
+{
+    TRY(turn_left, "B=2 R=24 C=70", .scalar = {I_(0)}, .one_type = true);
+    TRY(turn_left, "B=3 R=67 C=5", .scalar = {I_(1)}, .pad = 3, .one_type = true);
+}
+TEST(turn_right)
+{
+    TRY(turn_right, "B=2 R=24 C=70", .scalar = {I_(0)}, .one_type = true);
+    TRY(turn_right, "B=3 R=5 C=67", .scalar = {I_(1)}, .pad = 3, .one_type = true);
+}
+TEST(gram_left)
+{
+    TRY(gram_left, "B=2 R=24 C=70", .scalar = {F_(0.95)}, .one_type = true);
+    TRY(gram_left, "B=1 R=67 C=5", .scalar = {F_(0.5)}, .pad = 3, .one_type = true);
+}
+TEST(gram_right)
+{
+    TRY(gram_right, "B=2 R=24 C=70", .scalar = {F_(0.95)}, .one_type = true);
+    TRY(gram_right, "B=1 R=67 C=5", .scalar = {F_(0.5)}, .pad = 3, .one_type = true);
+}
+TEST(soap_moment)
+{
+    TRY(soap_moment, "B=2 R=3 C=40", .scalar = {F_(0.9)}, .one_type = true);
+    TRY(soap_moment, "B=2 R=3 C=300", .scalar = {F_(1)}, .pad = 1, .one_type = true);
+}
+static void squares(struct trial *t)
+{
+    positive(t, "v", ((trial_dim(t, 'B') * trial_dim(t, 'R')) - 1) * trial_ld(t, "v") + trial_dim(t, 'C'));
+}
+TEST(soap_adam)
+{
+    TRY(soap_adam, "B=2 R=3 C=40", .scalar = {F_(0.9), F_(0.95), F_(1e-8), I_(3)}, .fill = squares,
+        .one_type = true);
+    TRY(soap_adam, "B=2 R=3 C=300", .scalar = {F_(0.9), F_(1), F_(1e-8), I_(1)}, .fill = squares, .pad = 1,
+        .one_type = true);
+}
+/* Symmetric, with eigenvalues that lie apart: their vectors do not depend on rounding. */
+static void symmetric(struct trial *t)
+{
+    float *p = trial_at(t, "p");
+    int64_t n = trial_dim(t, 'S'), ld = trial_ld(t, "p");
+    for (int64_t b = 0; b < trial_dim(t, 'B'); b++, p += n * ld)
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t j = 0; j <= i; j++) {
+                p[i * ld + j] = i == j ? (float)(2 * i + 1) : 0.3f * p[i * ld + j];
+                p[j * ld + i] = p[i * ld + j];
+            }
+}
+#define EIGEN(b, n) .ws_bytes = mt_eigen_ws_bytes(b, n), .fill = symmetric, .one_type = true
+TEST(eigen_basis)
+{
+    TRY(eigen_basis, "B=2 S=12", .scalar = {I_(0)}, EIGEN(2, 12));
+    TRY(eigen_basis, "B=2 S=24", .scalar = {I_(1)}, EIGEN(2, 24));
+    TRY(eigen_basis, "B=18 S=5", .scalar = {I_(1)}, EIGEN(18, 5), .pad = 3);
+    TRY(eigen_basis, "B=2 S=24", .scalar = {I_(2)}, EIGEN(2, 24));
+    TRY(eigen_basis, "B=18 S=5", .scalar = {I_(2)}, EIGEN(18, 5), .pad = 3);
+    TRY(eigen_basis, "B=1 S=1", .scalar = {I_(2)}, EIGEN(1, 1));
 }
 TEST(init_normal)
 {

@@ -280,12 +280,14 @@ TEST(refusals)
     const int64_t large = emulated() ? 3 << 20 : INT64_C(1) << 42;
     mt_row_add(&s.ledger, MT_DEVICE_ARENA, MT_ROW_WEIGHT, large, "large");
     setenv("CUEMU_MEM_MB", "2", 1);
-    CHECK(mt_cuda_open(&none, &s.ctx, s.target, &(struct mt_cuda_options){0, 4096}, &e) == MT_NOFIT);
+    CHECK(mt_cuda_open(&none, &s.ctx, s.target, &(struct mt_cuda_options){.scratch_bytes = 4096}, &e) ==
+          MT_NOFIT);
     CHECK(strstr(e.msg, emulated() ? "3145728 bytes" : "4398046511104 bytes") != NULL);
     CHECK(none == NULL && s.ctx.arena[0] == NULL);
     unsetenv("CUEMU_MEM_MB");
     e = (mt_err){0};
-    CHECK(mt_cuda_open(&none, &s.ctx, s.target, &(struct mt_cuda_options){999, 4096}, &e) == MT_DEVICE);
+    CHECK(mt_cuda_open(&none, &s.ctx, s.target,
+                       &(struct mt_cuda_options){.device = 999, .scratch_bytes = 4096}, &e) == MT_DEVICE);
     CHECK(strstr(e.msg, "device 999") != NULL);
     side_close(&s);
 }

@@ -31,7 +31,7 @@ static bool run(struct outcome *o, const char *options, int world, int shuffled)
     struct training t = {0};
     char text[2048];
     mt_err e = {0};
-    snprintf(text, sizeof text, SMALL_MODEL "%s", options);
+    snprintf(text, sizeof text, MODEL "%s", options);
     if (!CHECK(training_config(&t.cfg, text))) return false;
     mt_status st = mt_session_open(&t.s, &t.cfg, world, false, &e);
     if (st == MT_OK) st = mt_session_run(&t.s, mt_fill_step, &e);
@@ -84,10 +84,6 @@ static bool spread_find(struct apart *spread, struct outcome *first, const char 
     return ok && CHECK(spread->loss > 0 && spread->norm > 0 && spread->values > 0);
 }
 
-/* Weights, moments and activations on the host, the optimizer's arithmetic there too; FlexShard over ranks that share experts. */
-#define OFFLOAD                                                                              \
-    "offload.masters=host offload.moments=host offload.grads=host offload.slot_bytes=20000 " \
-    "offload.activations.fraction=1 "
 struct machine_run {
     const char *dtype, *options, *order;
     int world;
@@ -157,7 +153,7 @@ TEST(router)
     bool ok = run(&cpu, ROUTER "device.type=cpu", 4, 0);
     for (int i = 0; ok && i < 2; i++) {
         struct outcome cuda = {.steps = FEW};
-        cuemu_set_order(orders[i], 1);
+        set_order(orders[i]);
         if (run(&cuda, ROUTER "device.type=cuda", 4, 0)) {
             for (int k = 0; k < FEW; k++)
                 CHECK(fabs(cuda.loss[k] / cpu.loss[k] - 1) <= 1e-5 &&
@@ -167,7 +163,7 @@ TEST(router)
         }
         ranks_values_release(&cuda.v);
     }
-    cuemu_set_order("lazy", 1);
+    set_order("lazy");
     ranks_values_release(&cpu.v);
 }
 
@@ -179,7 +175,7 @@ TEST(record_equals_sim)
         struct mt_recording real = {0}, sim = {0};
         char text[2048];
         mt_err e = {0};
-        snprintf(text, sizeof text, SMALL_MODEL "device.type=cuda train.dtype=%s %s", runs[i].dtype,
+        snprintf(text, sizeof text, MODEL "device.type=cuda train.dtype=%s %s", runs[i].dtype,
                  runs[i].options);
         if (!CHECK(training_config(&t.cfg, text))) return;
         mt_status st = mt_session_open(&t.s, &t.cfg, runs[i].world, false, &e);
@@ -205,7 +201,7 @@ static bool small_open(struct training *t, const char *options, int world)
 {
     char text[2048];
     mt_err e = {0};
-    snprintf(text, sizeof text, SMALL_MODEL "%s", options);
+    snprintf(text, sizeof text, MODEL "%s", options);
     if (!CHECK(training_config(&t->cfg, text))) return false;
     mt_status st = mt_session_open(&t->s, &t->cfg, world, false, &e);
     if (st == MT_OK) st = mt_session_run(&t->s, mt_fill_step, &e);
@@ -262,6 +258,22 @@ TEST(traced)
         }
     }
     mt_tracing_close(&tracing);
+    training_close(&t);
+}
+
+/* cuDNN is given documents: layers with a window have our own kernels, the others of the same shape are tried. */
+TEST(windows)
+{
+    struct training t = {0};
+    if (small_open(&t, "device.type=cuda model.window=6 model.window_full_every=2", 1)) {
+#if __has_include(<cudnn_graph.h>)
+        if (cuemu_set_order &&
+            !CHECK(strstr(t.s.chosen, "attention_fwd: own (a window)") &&
+                   strstr(t.s.chosen, "attention_bwd: own (a window)") &&
+                   strstr(t.s.chosen, "attention_fwd: cuDNN")))
+            printf("  %s\n", t.s.chosen);
+#endif
+    }
     training_close(&t);
 }
 
@@ -323,6 +335,7 @@ int main(void)
     RUN(router);
     RUN(record_equals_sim);
     RUN(traced);
+    RUN(windows);
     RUN(replicas);
     return DONE();
 }

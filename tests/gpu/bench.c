@@ -189,10 +189,9 @@ static int step(int n, char **options)
         if (i && (best <= 0 || took < best)) best = took;
     }
     const struct mt_shape *d = &t.s.rank[0].model.shape;
-    const double rate = (double)(t.cfg.train_global_batch * t.cfg.train_seq_len) / best,
-                 pairs = 2 * (double)mt_model_pairs(d) / (double)d->N;
+    const double rate = (double)(t.cfg.train_global_batch * t.cfg.train_seq_len) / best;
     printf("step %.2f ms, %.0f tokens/s, MFU %.1f%%, loss %.4f\n", 1e3 * best, rate,
-           100 * rate * mt_flops_per_token(d, pairs) / mt_cuda_peak_flops(0, t.cfg.train_dtype),
+           100 * rate * mt_flops_per_token(d, (double)d->S) / mt_cuda_peak_flops(0, t.cfg.train_dtype),
            t.s.rank[0].step.loss / (double)t.s.rank[0].step.valid);
     training_close(&t);
     return !ok || check_.this_failed;

@@ -34,6 +34,14 @@ FIXTURES = [
            max_norm=0.5),
     Config("moe_widths", V=67, D=40, L=2, H=3, G=1, A=12, B=20, R=12, E=6, K=3, F=14, theta=500.0, seed=4,
            N=37, max_norm=0.5, muon_scale="spectral"),
+    Config("window", V=48, D=24, L=3, H=4, G=2, A=8, B=8, R=8, first_dense=3, Fd=32, theta=100.0, seed=5,
+           window=5, full_first=1, full_every=3, qk_norm=True),
+    Config("mla", V=64, D=32, L=2, H=3, G=3, A=14, B=10, R=8, first_dense=1, Fd=40, E=6, K=2, F=8, Fs=12,
+           score="sigmoid", norm=True, scale=1.5, theta=100.0, seed=6, Ck=12, Cq=16, rope_factor=4.0,
+           rope_original=16, beta_fast=2.0, beta_slow=0.25, mscale=0.7, mscale_all=1.2,
+           muon_scale="match_rms_adamw"),
+    Config("mla_window", V=48, D=24, L=2, H=2, G=2, A=12, B=8, R=4, first_dense=2, Fd=32, theta=100.0, seed=7,
+           Ck=10, window=6, full_every=2),
     Config("moe_balance", V=48, D=24, L=3, H=2, G=1, A=8, B=8, R=8, first_dense=1, Fd=32, E=8, K=2, F=12, score="sigmoid",
            norm=True, scale=1.5, seed=5, max_norm=100.0, n_group=4, topk_group=2, capacity_factor=1.25,
            aux_loss_sequence=0.3, aux_loss_global=0.7, z_loss=0.05),
@@ -41,6 +49,9 @@ FIXTURES = [
            n_group=3, topk_group=1, group_score="max", capacity_factor=0.75, drop="position", aux_loss_global=0.4,
            z_loss=0.02),
 ]
+# Not written into fixtures that do not have them.
+OPTIONAL = ("window", "full_first", "full_every", "Ck", "Cq", "rope_factor", "rope_original", "beta_fast",
+            "beta_slow", "mscale", "mscale_all")
 
 
 # ---- Files ----------------------------------------------------------------------------------------------
@@ -244,7 +255,8 @@ def write_fixture(c, folder):
     tensors |= {f"grad/{n}": f32(g) for n, g in run["grads"].items()}
     tensors |= {f"after/{n}": f32(p) for n, p in run["params"].items()}
     meta = {k: int(v) if isinstance(v, bool) else v for k, v in dataclasses.asdict(c).items()
-            if k not in ref.LATER or any(getattr(c, x) != getattr(Config, x) for x in ref.LATER)}
+            if (k not in OPTIONAL or v != Config.__dataclass_fields__[k].default) and
+            (k not in ref.LATER or any(getattr(c, x) != getattr(Config, x) for x in ref.LATER))}
     write_safetensors(folder / f"{c.fixture}.safetensors", tensors, meta)
 
 

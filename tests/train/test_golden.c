@@ -57,14 +57,28 @@ static mt_status configure(struct fixture *f, const char *isa, const char *facto
         {"muon.scale", "muon_scale"},
         {"model.score", "score"},
     };
+    /* In fixtures that have them. */
+    static const struct {
+        const char *option, *meta;
+    } optional[] = {{"model.window", "window"},
+                    {"model.window_full_first", "full_first"},
+                    {"model.window_full_every", "full_every"},
+                    {"model.kv_lora_rank", "Ck"},
+                    {"model.q_lora_rank", "Cq"},
+                    {"model.rope_factor", "rope_factor"},
+                    {"model.rope_original", "rope_original"},
+                    {"model.rope_beta_fast", "beta_fast"},
+                    {"model.rope_beta_slow", "beta_slow"},
+                    {"model.rope_mscale", "mscale"},
+                    {"model.rope_mscale_all", "mscale_all"}};
     static const struct {
         const char *option, *meta;
     } flag[] = {{"model.qk_norm", "qk_norm"},
                 {"model.attn_bias", "qkv_bias"},
                 {"model.route_norm", "norm"},
                 {"model.tied", "tied"}};
-    static char text[56][160];
-    char *arg[56];
+    static char text[80][160];
+    char *arg[80];
     int n = 0;
     bool moe = golden_meta_int(&f->g, "E") > 0;
     for (size_t i = 0; i < sizeof number / sizeof number[0]; i++) {
@@ -77,6 +91,10 @@ static mt_status configure(struct fixture *f, const char *isa, const char *facto
     for (size_t i = 0; i < sizeof flag / sizeof flag[0]; i++)
         put(text[n++], sizeof text[0], flag[i].option,
             golden_meta(&f->g, flag[i].meta)[0] == '1' ? "true" : "false");
+    for (size_t i = 0; i < sizeof optional / sizeof optional[0]; i++)
+        if (golden_has_meta(&f->g, optional[i].meta))
+            put(text[n++], sizeof text[0], optional[i].option, golden_meta(&f->g, optional[i].meta));
+    put(text[n++], sizeof text[0], "model.attention", golden_has_meta(&f->g, "Ck") ? "mla" : "gqa");
     static const char *const router[][2] = {{"model.n_group", "n_group"},
                                             {"model.topk_group", "topk_group"},
                                             {"model.group_score", "group_score"},
@@ -233,6 +251,20 @@ TEST(moe_widths)
 {
     run_fixture("moe_widths.safetensors", "auto", "1");
 }
+/* Three layers, of which the second has a window shorter than most documents. */
+TEST(window)
+{
+    run_fixture("window.safetensors", "auto", "1");
+}
+/* Multi-head latent attention: with compressed queries and YaRN, on experts; without both, with a window. */
+TEST(mla)
+{
+    run_fixture("mla.safetensors", "auto", "0.5");
+}
+TEST(mla_window)
+{
+    run_fixture("mla_window.safetensors", "auto", "1");
+}
 TEST(moe_balance)
 {
     run_fixture("moe_balance.safetensors", "auto", "1");
@@ -261,6 +293,9 @@ int main(void)
     RUN(moe_softmax);
     RUN(moe_sigmoid);
     RUN(moe_widths);
+    RUN(window);
+    RUN(mla);
+    RUN(mla_window);
     RUN(moe_balance);
     RUN(moe_limits);
     RUN(rounds);
