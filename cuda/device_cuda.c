@@ -25,7 +25,8 @@ static mt_status check_target(const struct mt_target *t, const struct mt_ledger 
     const struct mt_target own = {"cuda/sm90", 256, 1, 1, 1, true, 0, true};
     MT_REQUIRE(!strcmp(t->name, own.name) && t->align == own.align && t->panel == own.panel &&
                    t->k_align_f32 == own.k_align_f32 && t->k_align_bf16 == own.k_align_bf16 &&
-                   t->one_form == own.one_form && t->scratch == own.scratch && t->row_pad_bytes == own.row_pad_bytes,
+                   t->one_form == own.one_form && t->scratch == own.scratch &&
+                   t->row_pad_bytes == own.row_pad_bytes,
                e, MT_INTERNAL,
                "opening the cuda device: laid out for the target %s with rows at multiples of %lld and "
                "weights in panels of "

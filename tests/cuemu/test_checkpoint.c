@@ -104,7 +104,7 @@ TEST(saved_while_it_trains)
     mt_err e = {0};
     if (!CHECK(mkdtemp(folder) != NULL)) return;
     if (!CHECK(training_config(&t.cfg, MODEL "device.type=cuda offload.moments=host ckpt.writers=1 "
-                                                   "ckpt.buffer=64KiB")))
+                                             "ckpt.buffer=64KiB")))
         return;
     snprintf(t.cfg.run_dir, sizeof t.cfg.run_dir, "%s", folder);
     CHECK(mt_session_open(&t.s, &t.cfg, 1, false, &e) == MT_OK);

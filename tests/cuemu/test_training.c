@@ -267,10 +267,9 @@ TEST(windows)
     struct training t = {0};
     if (small_open(&t, "device.type=cuda model.window=6 model.window_full_every=2", 1)) {
 #if __has_include(<cudnn_graph.h>)
-        if (cuemu_set_order &&
-            !CHECK(strstr(t.s.chosen, "attention_fwd: own (a window)") &&
-                   strstr(t.s.chosen, "attention_bwd: own (a window)") &&
-                   strstr(t.s.chosen, "attention_fwd: cuDNN")))
+        if (cuemu_set_order && !CHECK(strstr(t.s.chosen, "attention_fwd: own (a window)") &&
+                                      strstr(t.s.chosen, "attention_bwd: own (a window)") &&
+                                      strstr(t.s.chosen, "attention_fwd: cuDNN")))
             printf("  %s\n", t.s.chosen);
 #endif
     }

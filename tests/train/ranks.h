@@ -67,7 +67,7 @@ static inline bool ranks_step(struct training *t, int64_t step)
     return training_run(t, mt_train_step);
 }
 
-/* FNV-1a over a rank's rows that persist, and loss and norm: equal for equal bits. */
+/* FNV-1a over a rank's rows that persist, but for what libraries leave in theirs, and loss and norm: equal for equal bits. */
 static inline uint64_t ranks_bits_of(uint64_t h, const struct training *t, int local)
 {
     const struct mt_session_rank *k = &t->s.rank[local];
@@ -75,7 +75,7 @@ static inline uint64_t ranks_bits_of(uint64_t h, const struct training *t, int l
     h = training_hash_bytes(h, &k->step.norm, 8);
     for (int32_t i = 0; i < t->s.ledger.n; i++) {
         const struct mt_row *w = &t->s.ledger.row[i];
-        if (mt_row_persistent((enum mt_row_class)w->row_class))
+        if (mt_row_persistent((enum mt_row_class)w->row_class) && w->row_class != MT_ROW_LIBRARY)
             h = training_hash_bytes(h, k->ctx.arena[w->arena] + w->off, w->bytes);
     }
     return h;
