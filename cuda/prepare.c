@@ -107,11 +107,17 @@ static mt_dtype type_of(const struct mt_call *c, int arg)
     const int type = mt_op_info[c->op].arg[arg].type;
     return type == MT_TYPE_T ? (mt_dtype)c->dtype : type == MT_TYPE_I32 ? MT_I32 : MT_F32;
 }
+/* Beside the scratch memory, which is a row of the arena. */
 static void *take(struct attempt *a, int64_t bytes)
 {
-    void *p = (char *)a->d->arena[MT_DEVICE_ARENA] + a->used;
-    a->used += (bytes + 255) / 256 * 256;
-    return p;
+    const int64_t n = (bytes + 255) / 256 * 256;
+    const mt_view v = a->d->ctx->scratch;
+    if (mt_view_given(v)) {
+        const int64_t from = a->d->ctx->ledger->row[v.row].off + v.off;
+        if (a->used < from + v.bytes && from < a->used + n) a->used = from + (v.bytes + 255) / 256 * 256;
+    }
+    a->used += n;
+    return (char *)a->d->arena[MT_DEVICE_ARENA] + a->used - n;
 }
 /* Rows of heads as the model has them: nothing lies between. */
 static void lay_out(struct attempt *a, struct mt_cuda *d, const struct mt_rec *r)
