@@ -118,7 +118,11 @@ NVCCFLAGS := -std=c++17 -O3 -Xptxas -v,-warn-spills,-Werror -Xcompiler -fno-thre
 SRC := $(sort $(wildcard src/*/*.c src/*/*/*.c src/*/*/*/*.c))
 HEADERS := $(sort $(wildcard src/*/*.h src/*/*/*.h src/*/*/*/*.h))
 CHECKED_HEADERS := $(if $(mpi_found),$(HEADERS),$(filter-out $(mpi_files),$(HEADERS)))
-CUDA_SRC := $(filter-out $(if $(nccl_found),,$(nccl_files)),$(sort $(wildcard cuda/*.c cuda/*.cu)))
+# cuDNN's attention where its headers are.
+cudnn_found := $(and $(cuda_inc),$(wildcard $(cuda_inc)/cudnn_graph.h))
+CUDA_SRC := $(filter-out $(if $(nccl_found),,$(nccl_files)) \
+                $(if $(cudnn_found),cuda/dnn_none.c,$(filter-out cuda/dnn_none.c,$(wildcard cuda/dnn_*.c))),\
+                $(sort $(wildcard cuda/*.c cuda/*.cu)))
 CUDA_HEADERS := $(wildcard cuda/*.h cuda/include/*) src/device/call.h src/device/op.def
 BENCHES := $(sort $(wildcard tests/bench/bench_*.c))
 FUZZERS := $(sort $(wildcard tests/fuzz/fuzz_*.c))
@@ -126,7 +130,7 @@ tests = $(sort $(wildcard $(shell scripts/run_tests.sh --list $1)))
 FORMATTED := $(wildcard src/*.c) $(SRC) $(HEADERS) $(wildcard tests/*.h tests/*/*.c tests/*/*.h)
 
 # Header files whose coming or going changes what a probe finds.
-PROBED := $(cuda_found) $(wildcard $(CUDA_HOME)/include/cuda_runtime.h /usr/include/nccl.h /usr/lib/*/openmpi/include/mpi.h /usr/include/sqlite3.h)
+PROBED := $(cuda_found) $(cudnn_found) $(wildcard $(CUDA_HOME)/include/cuda_runtime.h /usr/include/nccl.h /usr/lib/*/openmpi/include/mpi.h /usr/include/sqlite3.h)
 
 # $(call stamp,FILE,TEXT): a file that is touched only when the text changes.
 define stamp
@@ -183,8 +187,8 @@ endef
 $(foreach v,$(VARIANTS),$(eval $(call variant,$v)))
 $(BUILD)/aarch64/base/features.h: | $(BUILD)/aarch64-sysroot/.done
 
-# The emulated CUDA device has compile rules of its own.
--include $(wildcard tests/cuemu/rules.mk)
+# The emulated CUDA device, and a real one, have compile rules of their own.
+-include $(wildcard tests/cuemu/rules.mk tests/gpu/rules.mk)
 
 # ---- what people call ----------------------------------------------------------------------------------------
 .PHONY: FORCE help info quickstart check check-build check-slow check-slurm check-aarch64 static headers layers rules \

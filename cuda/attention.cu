@@ -33,6 +33,7 @@ MT_DEVICE int64_t my_row(int64_t rows)
 /* In shared memory a warp has its query, its output so far, and the probabilities of 32 keys. */
 template <class T> __global__ void __launch_bounds__(THREADS) fwd_kernel(MT_CALL c)
 {
+    if (mt_attention_done(c)) return;
     const auto &a = *MT_ARGS(attention_fwd, &c);
     MT_DYN_SMEM(float, all);
     const int lane = threadIdx.x % 32;
@@ -68,6 +69,7 @@ template <class T> __global__ void __launch_bounds__(THREADS) fwd_kernel(MT_CALL
 
 template <class T> __global__ void __launch_bounds__(THREADS) delta_kernel(MT_CALL c)
 {
+    if (mt_attention_done(c)) return;
     const auto &a = *MT_ARGS(attention_bwd, &c);
     const int lane = threadIdx.x % 32;
     const int64_t H = MT_DIM(c, 'H'), row = my_row(MT_DIM(c, 'N') * H);
@@ -111,6 +113,7 @@ MT_DEVICE void add_rows(float *to, const mt_call &c, int i, const float *factor,
 /* dq of a query: over its keys. */
 template <class T> __global__ void __launch_bounds__(THREADS) query_kernel(MT_CALL c)
 {
+    if (mt_attention_done(c)) return;
     MT_DYN_SMEM(float, all);
     const int lane = threadIdx.x % 32;
     const int64_t A = MT_DIM(c, 'A'), B = MT_DIM(c, 'B'), H = MT_DIM(c, 'H'),
@@ -137,6 +140,7 @@ template <class T> __global__ void __launch_bounds__(THREADS) query_kernel(MT_CA
 /* dk and dv of a key: over the heads of its group, and for each over the queries that see it, which are neighbours. */
 template <class T> __global__ void __launch_bounds__(THREADS) key_kernel(MT_CALL c)
 {
+    if (mt_attention_done(c)) return;
     MT_DYN_SMEM(float, all);
     const int lane = threadIdx.x % 32;
     const int64_t A = MT_DIM(c, 'A'), B = MT_DIM(c, 'B'), G = MT_DIM(c, 'G'), N = MT_DIM(c, 'N'),

@@ -2,10 +2,17 @@
  * only: C++. */
 #ifndef MT_CUDA_ATTENTION_H
 #define MT_CUDA_ATTENTION_H
-#include "kernels.h"
+#include "mt_kernel.cuh"
 
 /* Widths for which there is a tensor core kernel; smaller ones are filled up with zeros. */
 #define MT_ATTENTION_WIDTHS(X) X(64, 64) X(128, 128) X(192, 128)
+
+/* Somebody else did the work: MT_ATTENTION_DONE. */
+MT_DEVICE bool mt_attention_done(const mt_call &c)
+{
+    const int32_t *done = reinterpret_cast<const int32_t *>((intptr_t)c.scalar[MT_ATTENTION_DONE].i);
+    return done && *done;
+}
 
 /* Any shape, T or f32 alike, sums in f32. */
 cudaError_t mt_attention_fwd_any(const mt_call *c, cudaStream_t s);

@@ -60,6 +60,7 @@ template <int A, int B> MT_DEVICE void load_queries(const mt_call &c, buffers<A,
 
 template <int A, int B> __global__ void __launch_bounds__(MT_ATT_THREADS) keys_kernel(MT_CALL c)
 {
+    if (mt_attention_done(c)) return;
     typedef buffers<A, B> memory;
     constexpr int OTHER = others<A>;
     MT_DYN_SMEM(memory, m);
@@ -97,6 +98,7 @@ template <int A, int B> __global__ void __launch_bounds__(MT_ATT_THREADS) keys_k
 
 template <int A, int B> __global__ void __launch_bounds__(MT_ATT_THREADS) queries_kernel(MT_CALL c)
 {
+    if (mt_attention_done(c)) return;
     typedef buffers<A, B> memory;
     constexpr int OTHER = others<A>;
     const auto &a = *MT_ARGS(attention_bwd, &c);

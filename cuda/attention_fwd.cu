@@ -72,6 +72,7 @@ MT_DEVICE void add_keys(rows<B> &r, const mt_bf *q, const mt_bf *k, const mt_bf 
 
 template <int A, int B> __global__ void __launch_bounds__(MT_ATT_THREADS) fwd_kernel(MT_CALL c)
 {
+    if (mt_attention_done(c)) return;
     typedef buffers<A, B> memory;
     const auto &a = *MT_ARGS(attention_fwd, &c);
     MT_DYN_SMEM(memory, m);

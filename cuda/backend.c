@@ -4,11 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "device_core.h"
+#include "prepare.h"
 
 struct backend {
     struct mt_cuda **rank; /* n of them */
     int n;
+    struct mt_sdpa *sdpa; /* of all of them; NULL: there is none */
 };
 
 static bool find(char *what, size_t size)
@@ -39,6 +40,7 @@ static void backend_close(void *backend)
     struct backend *b = backend;
     if (!b) return;
     for (int i = 0; i < b->n; i++) mt_cuda_close(b->rank[i]);
+    mt_sdpa_close(b->sdpa);
     free(b->rank);
     free(b);
 }
@@ -74,6 +76,24 @@ static mt_status backend_open(void **out, struct mt_ctx *const ctxs[], int n, in
     return MT_OK;
 }
 
+/* Ranks have the same shapes: the first one tries them out. */
+static mt_status prepare(void *backend, const struct mt_backend_choices *want, const struct mt_recording *q,
+                         char *text, size_t size, mt_err *e)
+{
+    struct backend *b = backend;
+    struct mt_chosen chosen = {.text = text, .size = size};
+    mt_err why = {0};
+    if (want->own_attention)
+        mt_chosen_add(&chosen, "attention: own (device.attention)");
+    else if (mt_sdpa_open(&b->sdpa, &why))
+        mt_chosen_add(&chosen, "attention: own (%s)", why.msg);
+    for (int i = 0; i < b->n; i++) b->rank[i]->queue[MT_COMPUTE].sdpa = b->sdpa;
+    MT_TRY(mt_cuda_prepare(b->rank[0], b->sdpa, q, &chosen, e));
+    for (int i = 1; i < b->n; i++)
+        b->rank[i]->queue[MT_D2H].down_by_kernel = b->rank[0]->queue[MT_D2H].down_by_kernel;
+    return MT_OK;
+}
+
 static mt_status backend_join(void *backend, const struct mt_job *job, const uint8_t used[MT_MAX_GROUPS],
                               mt_err *e)
 {
@@ -90,17 +110,20 @@ static mt_status backend_run(void *backend, void (*host)(struct mt_ctx *ctx, voi
     return mt_cuda_run(b->rank, b->n, host, args, e);
 }
 
-/* Multiply-adds a clock and multiprocessor of sm_90: 2048 on tensor cores in bf16, 128 in f32. */
-static double peak_flops(void *backend, mt_dtype t)
+double mt_cuda_peak_flops(int device, mt_dtype t)
 {
-    const struct backend *b = backend;
     int clock_khz = 0, multiprocessors = 0;
-    if (cudaDeviceGetAttribute(&clock_khz, cudaDevAttrClockRate, b->rank[0]->device) ||
-        cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, b->rank[0]->device)) {
+    if (cudaDeviceGetAttribute(&clock_khz, cudaDevAttrClockRate, device) ||
+        cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device)) {
         (void)cudaGetLastError(); /* else the next launch reports it */
         return 0;
     }
     return 2e3 * clock_khz * multiprocessors * (t == MT_BF16 ? 2048 : 128);
+}
+static double peak_flops(void *backend, mt_dtype t)
+{
+    const struct backend *b = backend;
+    return mt_cuda_peak_flops(b->rank[0]->device, t);
 }
 
 static bool stand(void *backend, int i, struct mt_rank_stand *out)
@@ -132,6 +155,7 @@ const struct mt_backend_ops mt_backend_cuda = {
     .find = find,
     .joins = joins,
     .open = backend_open,
+    .prepare = prepare,
     .join = backend_join,
     .run = backend_run,
     .peak_flops = peak_flops,

@@ -84,6 +84,7 @@ static mt_status pull(const struct mt_group *g, struct arrival *const *at, int m
     const struct arrival *mine = at[me];
     struct mt_moved moved = counted(mine->cuda->ctx, mine->call, mine->stream);
     cudaSetDevice(mine->cuda->device);
+    MT_TRY(mt_cuda_note(mine->cuda, mine->stream, MT_CUDA_MOVES, e));
     for (int p = 0; p < g->n; p++) {
         const struct mt_move *to = &mine->move[p], *from = &at[p]->move[me];
         MT_REQUIRE(to->in == from->out, e, MT_RANKS, "%s: rank %d sends %lld bytes and rank %d takes %lld",
@@ -135,6 +136,8 @@ static mt_status carried(struct mt_cuda *d, const struct mt_stream *s, struct mt
     struct mt_moved moved = counted(s->ctx, c, s->id);
     MT_TRY(bind(s->ctx, g, x.me, c, e));
     mt_moves_of(c, g->move + (int64_t)s->id * g->n);
+    /* A peer that is late shows as moving: it is waited for inside the library. */
+    MT_TRY(mt_cuda_note(d, s->id, MT_CUDA_MOVES, e));
     mt_status status = mt_carrier_nccl.start(d->carrier, &x, e);
     if (status) {
         char text[MT_COLLECTIVE_TEXT];

@@ -20,16 +20,19 @@ enum { MT_CUDA_EVENTS = 256, MT_CUDA_RANKS = 16 };
 /* MT_CUDA_RANKS: of one process, which take turns. */
 struct mt_cuda_host;
 struct mt_cuda_run;
+struct mt_cuda_times;
 struct mt_cuda {
     struct mt_ctx *ctx;
     int device;
     void *arena[MT_N_ARENAS];
+    void *scratch; /* owned; NULL: it is a row of the ledger */
     struct mt_cuda_queue queue[MT_N_STREAMS];
     cudaEvent_t event[MT_N_STREAMS][MT_CUDA_EVENTS]; /* position p is at p % MT_CUDA_EVENTS */
     cudaEvent_t meet[MT_N_STREAMS][2]; /* of the collective on a stream: it is reached, it has pulled */
     cudaStream_t copies;               /* mt_copy_now's, by any thread, beside what the other streams do */
     struct mt_lt *lt;
     struct mt_cuda_host *host;
+    struct mt_cuda_times *times; /* of the traced step; NULL: none was traced */
     struct mt_carrier *carrier;  /* one of several processes: what joins them; NULL: alone */
     struct mt_cuda_stand *stand; /* likewise */
     /* While it runs. */
@@ -52,6 +55,10 @@ static inline cudaEvent_t mt_cuda_event(const struct mt_cuda *d, int stream, int
     return d->event[stream][seq % MT_CUDA_EVENTS];
 }
 
+/* backend.c. Nominal, at the highest clock: multiply-adds a clock and multiprocessor of sm_90 are 2048 on tensor cores in bf16,
+ * 128 in f32. 0: the device does not tell. */
+double mt_cuda_peak_flops(int device, mt_dtype t);
+
 /* host_ops.c. The calls that are under way lie in a ring, by position. */
 MT_MUST_USE mt_status mt_cuda_host_open(struct mt_cuda_host **host, mt_err *e);
 void mt_cuda_host_close(struct mt_cuda_host *host); /* its stream is idle; NULL is fine */
@@ -59,6 +66,14 @@ void mt_cuda_host_close(struct mt_cuda_host *host); /* its stream is idle; NULL 
  * the position MT_CUDA_EVENTS earlier. */
 MT_MUST_USE mt_status mt_cuda_host_op(struct mt_cuda *d, const struct mt_stream *s, const struct mt_call *c,
                                       mt_err *e);
+
+/* times.c. Around a run, with all streams idle: what it needs where ctx->times is set, and the times of what was noted meanwhile. */
+MT_MUST_USE mt_status mt_cuda_times_begin(struct mt_cuda *d, mt_err *e);
+MT_MUST_USE mt_status mt_cuda_times_end(struct mt_cuda *d, mt_err *e);
+void mt_cuda_times_close(struct mt_cuda *d);
+/* The stream has come to the operation that is being enqueued; it moves bytes from now on (a collective); it is over. */
+enum mt_cuda_note { MT_CUDA_BEGIN, MT_CUDA_MOVES, MT_CUDA_END, MT_CUDA_NOTES };
+MT_MUST_USE mt_status mt_cuda_note(struct mt_cuda *d, int stream, enum mt_cuda_note what, mt_err *e);
 
 /* collective.c. Returns when every member's share is enqueued. RANKS: members' calls differ; HANG: not all came. */
 MT_MUST_USE mt_status mt_cuda_collective(struct mt_cuda *d, const struct mt_stream *s, struct mt_call *c,

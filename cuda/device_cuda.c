@@ -1,3 +1,4 @@
+#include "device/timeline.h"
 #include "device_core.h"
 
 #include <stdarg.h>
@@ -21,10 +22,11 @@ mt_status mt_cuda_failed(mt_err *e, mt_status code, cudaError_t why, const char 
 /* What the kernels take for granted, against what the layout was made for. */
 static mt_status check_target(const struct mt_target *t, const struct mt_ledger *g, mt_err *e)
 {
-    const struct mt_target own = {"cuda/sm90", 256, 1, 1, 1, true, 0};
+    const struct mt_target own = {"cuda/sm90", 256, 1, 1, 1, true, 0, true};
     MT_REQUIRE(!strcmp(t->name, own.name) && t->align == own.align && t->panel == own.panel &&
                    t->k_align_f32 == own.k_align_f32 && t->k_align_bf16 == own.k_align_bf16 &&
-                   t->one_form == own.one_form && t->row_pad_bytes == own.row_pad_bytes,
+                   t->one_form == own.one_form && t->scratch == own.scratch &&
+                   t->row_pad_bytes == own.row_pad_bytes,
                e, MT_INTERNAL,
                "opening the cuda device: laid out for the target %s with rows at multiples of %lld and "
                "weights in panels of "
@@ -88,16 +90,29 @@ static mt_status event_open(cudaEvent_t *event, int stream, mt_err *e)
                 "making an event of stream %s", mt_stream_name(stream));
     return MT_OK;
 }
-static mt_status queue_open(struct mt_cuda *d, int i, size_t scratch_bytes, mt_err *e)
+/* The ledger's row, or, where it has none, as many bytes as were asked for. */
+static mt_status scratch_open(struct mt_cuda *d, const struct mt_ctx *ctx, int64_t bytes, mt_err *e)
+{
+    struct mt_cuda_lane *lane = &d->queue[MT_COMPUTE].lane;
+    const mt_view v = ctx->scratch;
+    if (mt_view_given(v)) {
+        lane->scratch = (char *)d->arena[MT_DEVICE_ARENA] + ctx->ledger->row[v.row].off + v.off;
+        lane->scratch_bytes = (size_t)v.bytes;
+        return MT_OK;
+    }
+    if (bytes)
+        MT_CUDA_TRY(cudaMalloc(&d->scratch, (size_t)bytes), e, MT_NOFIT, "allocating %lld bytes of scratch",
+                    (long long)bytes);
+    lane->scratch = d->scratch;
+    lane->scratch_bytes = (size_t)bytes;
+    return MT_OK;
+}
+static mt_status queue_open(struct mt_cuda *d, int i, mt_err *e)
 {
     struct mt_cuda_queue *q = &d->queue[i];
     q->lt = d->lt;
-    q->lane.scratch_bytes = scratch_bytes;
     MT_CUDA_TRY(cudaStreamCreateWithFlags(&q->lane.stream, cudaStreamNonBlocking), e, MT_DEVICE,
                 "making the stream %s", mt_stream_name(i));
-    if (scratch_bytes)
-        MT_CUDA_TRY(cudaMalloc(&q->lane.scratch, scratch_bytes), e, MT_NOFIT,
-                    "allocating %zu bytes of scratch for the stream %s", scratch_bytes, mt_stream_name(i));
     MT_CUDA_TRY(cudaHostAlloc(&q->pinned, MT_CUDA_READ_BYTES, cudaHostAllocDefault), e, MT_NOFIT,
                 "allocating %d pinned bytes for host reads", MT_CUDA_READ_BYTES);
     for (int k = 0; k < MT_CUDA_EVENTS; k++) MT_TRY(event_open(&d->event[i][k], i, e));
@@ -105,19 +120,19 @@ static mt_status queue_open(struct mt_cuda *d, int i, size_t scratch_bytes, mt_e
     return MT_OK;
 }
 
-static mt_status open_all(struct mt_cuda *d, const struct mt_ledger *g, const struct mt_cuda_options *o,
+static mt_status open_all(struct mt_cuda *d, const struct mt_ctx *ctx, const struct mt_cuda_options *o,
                           mt_err *e)
 {
     MT_TRY(choose_device(d, o->device, e));
     MT_TRY(mt_lt_open(&d->lt, e));
     MT_TRY(mt_cuda_host_open(&d->host, e));
     if (o->several) MT_TRY(carrier_open(d, e));
-    MT_TRY(arenas_open(d, g, e));
+    MT_TRY(arenas_open(d, ctx->ledger, e));
     MT_CUDA_TRY(cudaStreamCreateWithFlags(&d->copies, cudaStreamNonBlocking), e, MT_DEVICE,
                 "making the stream of copies to and from the host");
     /* Only the compute stream's ops need scratch. */
-    for (int i = 0; i < MT_N_STREAMS; i++)
-        MT_TRY(queue_open(d, i, i == MT_COMPUTE ? (size_t)o->scratch_bytes : 0, e));
+    MT_TRY(scratch_open(d, ctx, o->scratch_bytes, e));
+    for (int i = 0; i < MT_N_STREAMS; i++) MT_TRY(queue_open(d, i, e));
     return MT_OK;
 }
 
@@ -128,7 +143,7 @@ mt_status mt_cuda_open(struct mt_cuda **cuda, struct mt_ctx *ctx, const struct m
     MT_TRY(check_target(target, ctx->ledger, e));
     struct mt_cuda *d = calloc(1, sizeof *d);
     MT_REQUIRE(d, e, MT_IO, "opening the cuda device: no memory for %zu bytes", sizeof *d);
-    mt_status status = open_all(d, ctx->ledger, o, e);
+    mt_status status = open_all(d, ctx, o, e);
     if (status) {
         mt_cuda_close(d);
         return status;
@@ -147,7 +162,6 @@ static void queue_close(struct mt_cuda *d, int i)
     for (int k = 0; k < 2; k++)
         if (d->meet[i][k]) cudaEventDestroy(d->meet[i][k]);
     cudaFreeHost(d->queue[i].pinned);
-    cudaFree(d->queue[i].lane.scratch);
     if (d->queue[i].lane.stream) cudaStreamDestroy(d->queue[i].lane.stream);
 }
 
@@ -172,6 +186,8 @@ void mt_cuda_close(struct mt_cuda *d)
     if (d->carrier) mt_carrier_nccl.part(d->carrier);
     mt_cuda_stand_close(d->stand);
     for (int i = 0; i < MT_N_STREAMS; i++) queue_close(d, i);
+    cudaFree(d->scratch);
+    mt_cuda_times_close(d);
     if (d->copies) cudaStreamDestroy(d->copies);
     mt_lt_close(d->lt);
     mt_fiber_close(&d->fiber);
@@ -204,6 +220,7 @@ static void blame(const struct mt_stream *s)
 /* The event of the position just enqueued. */
 static mt_status mark(struct mt_cuda *d, const struct mt_stream *s, mt_err *e)
 {
+    MT_TRY(mt_cuda_note(d, s->id, MT_CUDA_END, e));
     MT_CUDA_TRY(cudaEventRecord(mt_cuda_event(d, s->id, s->seq), d->queue[s->id].lane.stream), e, MT_DEVICE,
                 "recording an event");
     mt_cuda_stand_end(d, s);
@@ -217,6 +234,7 @@ static mt_status enqueue_op(struct mt_cuda *d, const struct mt_stream *s, struct
     for (int i = 0; i < mt_op_info[c->op].n_args; i++) c->arg[i] = mt_address(s->ctx, v[i]);
     MT_TRY(
         mt_cuda_stand_begin(d, s, c->op, (mt_event){0, 0}, comm ? mt_trace_last(&s->ctx->trace) : NULL, e));
+    MT_TRY(mt_cuda_note(d, s->id, MT_CUDA_BEGIN, e));
     if (comm)
         MT_TRY(mt_cuda_collective(d, s, c, e));
     else if (s->id == MT_HOST && c->op != MT_OP_fresh && c->op != MT_OP_keep)
@@ -236,6 +254,7 @@ static void cuda_enqueue(struct mt_stream *s, struct mt_call *c, const mt_view *
 static mt_status enqueue_wait(struct mt_cuda *d, const struct mt_stream *s, mt_event ev, mt_err *e)
 {
     MT_TRY(mt_cuda_stand_begin(d, s, MT_OP_wait, ev, NULL, e));
+    MT_TRY(mt_cuda_note(d, s->id, MT_CUDA_BEGIN, e));
     MT_CUDA_TRY(cudaStreamWaitEvent(d->queue[s->id].lane.stream, mt_cuda_event(d, ev.stream, ev.seq), 0), e,
                 MT_DEVICE, "waiting for operation %lld of stream %s", (long long)ev.seq,
                 mt_stream_name(ev.stream));
@@ -275,7 +294,9 @@ static void cuda_host_read(struct mt_stream *s, enum mt_read_kind kind, int64_t 
         return;
     }
     struct mt_cuda *d = device_of(s);
+    if (ctx->times) mt_times_host_left(ctx->times, MT_LEFT_READ, kind, index);
     if (!ctx->err.code && await(d, s, &ctx->err)) blame(s);
+    if (ctx->times) ctx->times->host_since = mt_now_ns();
     if (ctx->err.code)
         memset(dst, 0, (size_t)src.bytes);
     else

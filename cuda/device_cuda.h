@@ -12,7 +12,7 @@ struct mt_cuda_options {
     int device;   /* index among the visible ones */
     bool several; /* this is one of several processes, to be joined */
     int64_t
-        scratch_bytes; /* of device memory for the compute stream's kernels and libraries; a multiple of 256 */
+        scratch_bytes; /* of device memory for the compute stream's kernels and libraries, where ctx->scratch is none; a multiple of 256 */
 };
 /* Enough for cuBLASLt's fastest algorithms on sm_90. */
 enum { MT_CUDA_SCRATCH_BYTES = 32 << 20 };

@@ -37,8 +37,6 @@ struct mt_cuda_lane {
     X(bias_bwd)            \
     X(rope_table)          \
     X(rope)                \
-    X(attention_fwd)       \
-    X(attention_bwd)       \
     X(swiglu_fwd)          \
     X(swiglu_bwd)          \
     X(expert_swiglu_fwd)   \
@@ -93,9 +91,15 @@ struct mt_cuda_lane {
     X(key_split)           \
     X(window_begin)
 
+/* Those that a library may have done: scalar MT_ATTENTION_DONE of their calls is 0, or the address of an int32 in device memory that
+ * is 1 if there is nothing left to do. */
+#define MT_CUDA_ATTENTION(X) X(attention_fwd) X(attention_bwd)
+enum { MT_ATTENTION_DONE = 2 };
+
 #define MT_CUDA_DECLARE(name) \
     cudaError_t mt_cuda_##name(const struct mt_call *c, const struct mt_cuda_lane *q);
 MT_CUDA_KERNELS(MT_CUDA_DECLARE)
+MT_CUDA_ATTENTION(MT_CUDA_DECLARE)
 #undef MT_CUDA_DECLARE
 
 /* y [n] bf16 = x [n] f32, rounded to nearest even. */

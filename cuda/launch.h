@@ -3,8 +3,11 @@
 #define MT_CUDA_LAUNCH_H
 #include <cuda_runtime_api.h>
 
+#include <stdbool.h>
+
 #include "base/status.h"
 #include "device/op.h"
+#include "dnn_attention.h"
 #include "gemm_lt.h"
 #include "kernels.h"
 
@@ -14,6 +17,8 @@ enum { MT_CUDA_READ_BYTES = 64 << 10 }; /* the largest host read */
 struct mt_cuda_queue {
     struct mt_cuda_lane lane;
     struct mt_lt *lt;
+    struct mt_sdpa *sdpa; /* NULL: our own attention alone */
+    bool down_by_kernel;  /* copies to the host by a kernel: it was the faster one */
     void *pinned; /* MT_CUDA_READ_BYTES of host memory, where a read lands */
 };
 

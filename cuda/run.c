@@ -1,4 +1,5 @@
 /* Ranks of one process run their host code in turn. */
+#include "device/timeline.h"
 #include "device_core.h"
 
 struct mt_cuda_run {
@@ -25,6 +26,7 @@ static void host_main(void *arg)
     struct mt_cuda *d = arg;
     for (;;) {
         d->run->host(d->ctx, d->arg);
+        if (d->ctx->times) mt_times_host_left(d->ctx->times, MT_LEFT_END, 0, 0);
         d->ended = true;
         d->run->progress++;
         mt_fiber_yield(&d->fiber);
@@ -55,6 +57,7 @@ static mt_status first_error(struct mt_cuda *const cuda[], int n, mt_err *e)
     }
     MT_REQUIRE(!worst, e, worst->err.code, "%s", worst->err.msg);
     for (int i = 0; i < n; i++) MT_TRY(mt_cuda_finish(cuda[i], e));
+    for (int i = 0; i < n; i++) MT_TRY(mt_cuda_times_end(cuda[i], e));
     return MT_OK;
 }
 
@@ -70,6 +73,7 @@ mt_status mt_cuda_run(struct mt_cuda *const cuda[], int n, void (*host)(struct m
         d->arg = args ? args[i] : NULL;
         d->ended = false;
         mt_cuda_stand_run(d, true);
+        if (!status) status = mt_cuda_times_begin(d, e);
         if (!status && !d->fiber.map) status = mt_fiber_open(&d->fiber, STACK_BYTES, true, host_main, d, e);
     }
     if (!status) take_turns(cuda, n, &run);

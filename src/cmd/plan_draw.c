@@ -167,6 +167,7 @@ static int ink_of_class(int c)
                                                  [MT_ROW_LOSS] = 11,
                                                  [MT_ROW_ROUTING] = 13,
                                                  [MT_ROW_OPTIM] = 9,
+                                                 [MT_ROW_LIBRARY] = 9,
                                                  [MT_ROW_GATHERED] = MT_INK_OF_STANDS + MT_STAND_WEIGHTS,
                                                  [MT_ROW_STAGING] = MT_INK_OF_STANDS + MT_STAND_GRADIENTS,
                                                  [MT_ROW_ACTIVATION] = MT_INK_OF_STANDS + MT_STAND_COPIES};

@@ -6,6 +6,11 @@
 #include "device/device.h"
 #include "device/target.h"
 
+/* What a person asks of its choices. */
+struct mt_backend_choices {
+    bool own_attention; /* no library's */
+};
+struct mt_recording;
 struct mt_job; /* comm/job.h, for the backends that join processes */
 struct mt_rank_stand;
 /* A failure that nobody's call has come upon. */
@@ -39,6 +44,10 @@ struct mt_backend_ops {
      * made, too. gpu: which of the visible devices. several: of several processes, which are to be joined. DEVICE, NOFIT;
      * nothing is left open then. */
     mt_status (*open)(void **backend, struct mt_ctx *const ctxs[], int n, int gpu, bool several, mt_err *e);
+    /* Its choices among kernels, libraries and ways to copy for a step that enqueues q, once, before anything is in the arenas, whose
+     * contents are lost; and what they are, in words. DEVICE: it failed. */
+    mt_status (*prepare)(void *backend, const struct mt_backend_choices *want, const struct mt_recording *q,
+                         char *chosen, size_t size, mt_err *e);
     /* Joins the processes, which call it together and come to one status: of group g, streams used[g] (a bit each) have
      * collectives. DEVICE, RANKS, HANG. */
     mt_status (*join)(void *backend, const struct mt_job *job, const uint8_t used[MT_MAX_GROUPS], mt_err *e);

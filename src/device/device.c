@@ -11,7 +11,8 @@
 void mt_ctx_init(struct mt_ctx *c, int rank, int world, const struct mt_device_ops *dev,
                  const struct mt_ledger *g)
 {
-    *c = (struct mt_ctx){.rank = rank, .world = world, .dev = dev, .ledger = g, .skip_wait = -1};
+    *c = (struct mt_ctx){
+        .rank = rank, .world = world, .dev = dev, .ledger = g, .scratch = MT_NONE, .skip_wait = -1};
     for (int s = 0; s < MT_N_STREAMS; s++) c->stream[s] = (struct mt_stream){.ctx = c, .id = s};
 }
 

@@ -83,6 +83,7 @@ struct mt_ctx {
     const struct mt_ledger *ledger;
     char *arena[MT_N_ARENAS];              /* borrowed; NULL on sim */
     struct mt_group *group[MT_MAX_GROUPS]; /* rendezvous of the communicators (device/group.h); borrowed */
+    mt_view scratch;                       /* of the device's kernels and libraries; MT_NONE: no row is */
     const struct mt_cut *cut;              /* tables that gather_cut and its like name; borrowed */
     struct mt_recording *recording;        /* NULL: not recording; borrowed */
     struct mt_times *times;                /* device/timeline.h: when they ran; NULL: not noted; borrowed */

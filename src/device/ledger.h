@@ -25,7 +25,8 @@ const char *mt_arena_name(int arena); /* "device" */
     X(SCRATCH, "recomputed inside a layer", false)    \
     X(LOSS, "logits and their gradient", false)       \
     X(OPTIM, "optimizer workspace", false)            \
-    X(SAVE, "checkpoint writers", true)
+    X(SAVE, "checkpoint writers", true)               \
+    X(LIBRARY, "scratch of kernels and libraries", true)
 
 enum mt_row_class {
 #define X(name, text, persistent) MT_ROW_##name,

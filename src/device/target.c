@@ -23,7 +23,7 @@ const struct mt_target *mt_target_cpu(enum mt_isa isa)
 /* 256 bytes: what cudaMalloc aligns to, and more than any vector access or matrix copy asks for. */
 const struct mt_target *mt_target_cuda(void)
 {
-    static const struct mt_target cuda = {"cuda/sm90", 256, 1, 1, 1, true, 0};
+    static const struct mt_target cuda = {"cuda/sm90", 256, 1, 1, 1, true, 0, true};
     return &cuda;
 }
 

@@ -18,6 +18,8 @@ struct mt_target {
     bool
         one_form; /* products of both directions read a weight in the same form: none is turned for backward */
     int row_pad_bytes; /* activation rows whose length is a multiple of 512 bytes get this many more */
+    bool
+        scratch; /* the device's kernels and libraries use memory of their own: a row of device.scratch bytes */
 };
 /* Targets of the cpu by instruction set; isa must be one of enum mt_isa. */
 const struct mt_target *mt_target_cpu(enum mt_isa isa);

@@ -82,6 +82,19 @@ void mt_times_end(struct mt_times *t, struct mt_ctx *c, int64_t now)
     }
 }
 
+void mt_times_host_left(struct mt_times *t, enum mt_host_left why, enum mt_read_kind kind, int64_t index)
+{
+    if (t->n_host == t->cap_host) {
+        t->host_lost++;
+        return;
+    }
+    t->host[t->n_host++] = (struct mt_host_span){.begin = t->host_since,
+                                                 .end = mt_now_ns(),
+                                                 .left = (uint8_t)why,
+                                                 .kind = (uint8_t)kind,
+                                                 .index = (int32_t)index};
+}
+
 struct mt_timeline mt_times_timeline(const struct mt_times *t, int rank, const struct mt_ledger *ledger)
 {
     return (struct mt_timeline){.rank = rank,

@@ -54,6 +54,8 @@ void mt_times_clear(struct mt_times *t);
 /* Around a run, when no operation is queued: c records into t; c records no longer, and t is final. */
 void mt_times_begin(struct mt_times *t, struct mt_ctx *c, int64_t origin);
 void mt_times_end(struct mt_times *t, struct mt_ctx *c, int64_t now);
+/* Host code leaves off, and why: READ, which of them. A span of it is noted, from host_since on. */
+void mt_times_host_left(struct mt_times *t, enum mt_host_left why, enum mt_read_kind kind, int64_t index);
 struct mt_timeline mt_times_timeline(const struct mt_times *t, int rank, const struct mt_ledger *ledger);
 /* Where the times of what is being enqueued go; -1: nowhere. */
 static inline int64_t mt_times_place(const struct mt_ctx *c)

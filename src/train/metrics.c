@@ -137,6 +137,7 @@ void mt_metrics_banner(const struct mt_metrics *m, const struct mt_session *s)
                "times workers)%s%s\n",
                s->target->name, mt_exec_workers(s->exec), mt_dtype_name(s->cfg->train_dtype),
                m->peak_flops / 1e9, s->found[0] ? "; " : "", s->found);
+    if (s->chosen[0]) mt_say("chosen    %s\n", s->chosen);
     mt_say("memory    device %.1f MiB (%.1f without sharing), host %.1f MiB, on each of %d rank%s; %d rows, "
            "every byte placed before step 1\n",
            (double)s->plan.peak[MT_DEVICE_ARENA] / (1 << 20),

@@ -14,11 +14,13 @@ struct mt_replicas {
         *least; /* [ranks of a replica][units]; owned, one block; NULL: one replica, or it is never looked at */
     int64_t *here; /* [replicas], in the same block */
     int64_t *own;  /* [ranks here][units], likewise */
+    void *copy;    /* of a tensor in memory that the host does not reach; owned */
+    int64_t copy_bytes;
 };
 /* IO: no memory. */
 MT_MUST_USE mt_status mt_replicas_open(struct mt_replicas *x, const struct mt_session *s, mt_err *e);
 void mt_replicas_close(struct mt_replicas *x);
-/* All processes, between two steps. CORRUPT names the ranks, their nodes and a unit: every process has the same message. */
+/* All processes, between two steps. IO, DEVICE: the weights cannot be read. CORRUPT names the ranks, their nodes and a unit: every process has the same message. */
 MT_MUST_USE mt_status mt_replicas_check(struct mt_replicas *x, const struct mt_session *s,
                                         const struct mt_nodes *nodes, int64_t step, mt_err *e);
 #endif

@@ -130,8 +130,6 @@ static mt_status choose_backend(const mt_config *c, struct mt_session *s, mt_err
     fits = fits && ranks_meet(b, s);
     MT_REQUIRE(fits || !asked, e, b ? MT_DEVICE : MT_CONFIG,
                "device.type: cuda is asked for: %s; set device.type: cpu", s->found);
-    MT_REQUIRE(!fits || !c->train_trace_steps.n, e, MT_CONFIG,
-               "train.trace.steps: the cuda device notes no times; leave it out, or set device.type: cpu");
     if (!fits) return MT_OK;
     MT_TRY(mt_launch_gpu(b->probe->devices(), getenv, &s->gpu, e));
     s->device = b;
@@ -240,7 +238,7 @@ static mt_status open_model(struct mt_session *s, int rank, struct mt_ledger *g,
         (mt_config *)(uintptr_t)s->cfg; /* mt_optim_assign takes its argument as void *, and only reads it */
     MT_TRY(mt_model_init(&r->model, &shape, &opt, s->target, g, s->inference ? NULL : mt_optim_assign,
                          writable, e));
-    s->save_row = s->slice_row = -1;
+    s->save_row = s->slice_row = s->scratch_row = -1;
     if (s->inference) return MT_OK;
     MT_TRY(mt_optim_init(&r->optim, &r->model, s->cfg, g, e));
     s->save_row = mt_row_add(g, MT_HOST_ARENA, MT_ROW_SAVE,
@@ -248,6 +246,9 @@ static mt_status open_model(struct mt_session *s, int rank, struct mt_ledger *g,
                              "ckpt.buffers");
     if (s->cfg->ckpt_local_dir[0] && s->world > 1)
         s->slice_row = mt_row_add(g, MT_HOST_ARENA, MT_ROW_SAVE, s->cfg->ckpt_local_slice, "ckpt.slice");
+    if (s->target->scratch)
+        s->scratch_row =
+            mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_LIBRARY, s->cfg->device_scratch, "device.scratch");
     return MT_OK;
 }
 
@@ -290,6 +291,8 @@ static mt_status open_rank(struct mt_session *s, int i, mt_err *e)
     struct mt_session_rank *r = &s->rank[i];
     mt_ctx_init(&r->ctx, s->first + i, s->world, s->device ? s->device->device : &mt_device_cpu, &s->ledger);
     r->ctx.cut = r->model.store.cut;
+    if (s->scratch_row >= 0)
+        r->ctx.scratch = mt_view_of(s->scratch_row, MT_U8, 0, s->ledger.row[s->scratch_row].bytes, 0, 0);
     for (int a = 0; a < MT_N_ARENAS; a++) r->ctx.arena[a] = r->arena[a].base;
     r->step = (struct mt_step){
         .optim = &r->optim, .cfg = s->cfg, .lr_factor = 1, .micro = r->model.opt.micro_batches};
@@ -322,6 +325,18 @@ static mt_status open_executor(struct mt_session *s, struct mt_ctx *const ctxs[]
     return mt_exec_open(&s->exec, xo, ctxs, s->n_local, &s->dev, e);
 }
 
+/* A backend makes its choices for what it will be given. */
+static mt_status open_backend(struct mt_session *s, struct mt_ctx *const ctxs[], mt_err *e)
+{
+    const struct mt_backend_choices want = {.own_attention = s->cfg->device_attention == MT_ATTENTION_BY_OWN};
+    struct mt_recording q;
+    MT_TRY(s->device->open(&s->backend, ctxs, s->n_local, s->gpu, s->job.n > 1, e));
+    mt_status st = mt_session_record(s, 1, &q, e);
+    if (st == MT_OK) st = s->device->prepare(s->backend, &want, &q, s->chosen, sizeof s->chosen, e);
+    mt_recording_release(&q);
+    return st;
+}
+
 static mt_status open_machine(struct mt_session *s, mt_err *e)
 {
     struct mt_ctx **ctxs = calloc((size_t)s->n_local, sizeof *ctxs);
@@ -332,9 +347,7 @@ static mt_status open_machine(struct mt_session *s, mt_err *e)
         st = mt_comm_open(&s->comm, &s->job, ctxs, MT_N_GROUPS, members, &s->mesh, e);
         for (int i = 0; i < s->n_local && st == MT_OK; i++)
             mt_traffic_init(&s->rank[i].traffic, ctxs[i], (int)s->cfg->mesh_ranks_per_node);
-        if (st == MT_OK)
-            st = s->device ? s->device->open(&s->backend, ctxs, s->n_local, s->gpu, s->job.n > 1, e)
-                           : open_executor(s, ctxs, e);
+        if (st == MT_OK) st = s->device ? open_backend(s, ctxs, e) : open_executor(s, ctxs, e);
         st = mt_job_agree(&s->job, st, e);
         if (st == MT_OK && s->device && s->job.n > 1)
             st = mt_job_agree(&s->job, s->device->join(s->backend, &s->job, s->used, e), e);

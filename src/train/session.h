@@ -28,16 +28,18 @@ struct mt_session {
     struct mt_mesh mesh;
     struct mt_ledger ledger; /* one for all ranks: their rows are equal */
     struct mt_plan_info plan;
-    int32_t save_row;  /* of the buffers of checkpoint writers; -1: none */
-    int32_t slice_row; /* of what goes to another node of a checkpoint; -1: nothing does */
-    int rounds;        /* of dispatch, everywhere, in the record that was laid out */
-    struct mt_job job; /* its processes; borrowed */
+    int32_t save_row;    /* of the buffers of checkpoint writers; -1: none */
+    int32_t scratch_row; /* the device's own; -1: it needs none */
+    int32_t slice_row;   /* of what goes to another node of a checkpoint; -1: nothing does */
+    int rounds;          /* of dispatch, everywhere, in the record that was laid out */
+    struct mt_job job;   /* its processes; borrowed */
     struct mt_comm comm;
     struct mt_exec *exec;                /* NULL where there is a backend */
     const struct mt_backend_ops *device; /* NULL: the cpu's executor */
     void *backend;
-    int gpu;         /* the backend's device, among those that this process sees */
-    char found[256]; /* what was looked for and found of it */
+    int gpu;           /* the backend's device, among those that this process sees */
+    char found[256];   /* what was looked for and found of it */
+    char chosen[1024]; /* what it chose at start-up; "": nothing */
     uint8_t used
         [MT_MAX_GROUPS]; /* streams on which the recorded step has collectives of each group, a bit each */
     struct mt_session_rank

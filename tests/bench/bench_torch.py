@@ -1,7 +1,7 @@
 """PyTorch's side of `make bench`: the same model, tokens and optimizer, steps on demand (the protocol of bench_step.c).
 
 bench_torch.py SHAPE   SHAPE: a JSON object of bench.py's shape fields, and dtype, threads, optimizer, form (loop: an expert's
-matrices are parameters of their own; grouped: stacked, by F.grouped_mm), compiled. With RANK and WORLD_SIZE set: FSDP2 over gloo.
+matrices are parameters of their own; grouped: stacked, by F.grouped_mm), compiled; device, if not the cpu. With RANK and WORLD_SIZE set: FSDP2 over gloo.
 """
 import json
 import os
@@ -138,14 +138,15 @@ def optimizers(s, model):
 class Worker:
     def __init__(self, s):
         torch.set_num_threads(s["threads"])
-        self.s, self.model = s, build(s)
+        self.device = torch.device(s.get("device", "cpu"))
+        self.s, self.model = s, build(s).to(self.device)
         self.opt = optimizers(s, self.model)
         self.call = torch.compile(self.model) if s["compiled"] else self.model
         shape = (s["batch"] // int(os.environ.get("WORLD_SIZE", 1)), s["seq"])
-        self.tokens, self.labels = (torch.randint(s["vocab"], shape) for _ in range(2))
+        self.tokens, self.labels = (torch.randint(s["vocab"], shape).to(self.device) for _ in range(2))
         angle = torch.arange(s["seq"])[:, None] * 10000.0 ** (-torch.arange(0, s["head_dim"], 2) / s["head_dim"])
         dtype = next(self.model.parameters()).dtype
-        self.cos, self.sin = (f(angle)[:, None, :].to(dtype) for f in (torch.cos, torch.sin))
+        self.cos, self.sin = (f(angle)[:, None, :].to(self.device, dtype) for f in (torch.cos, torch.sin))
 
     def update(self):
         for o in self.opt:
@@ -163,6 +164,8 @@ class Worker:
         if command == "memory":
             return str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
         self.step() if command == "step" else self.update()
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
         preempted = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw - before
         return f"{time.monotonic() - wall:.6f} {time.process_time() - cpu:.6f} {preempted}"
 

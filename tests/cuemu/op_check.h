@@ -178,12 +178,11 @@ static inline void trial_random(struct trial *t, const mt_view *v)
     }
 }
 
-/* Builds it on a side, runs the op, brings everything back to the images. */
-static inline void trial_run(struct trial *t, struct side *s, enum machine m, const struct trial_spec *p,
-                             mt_dtype d)
+/* Builds it on a side: memory, contents, working weights; view: what the op gets. */
+static inline void trial_open(struct trial *t, struct side *s, enum machine m, const struct trial_spec *p,
+                              mt_dtype d, mt_view view[MT_MAX_ARGS])
 {
     *t = (struct trial){.side = s, .info = &mt_op_info[p->op], .op = p->op, .dtype = d};
-    mt_view view[MT_MAX_ARGS];
     side_init(s, m);
     trial_dims(t, p->dims);
     memcpy(t->scalar, p->scalar, sizeof p->scalar);
@@ -201,7 +200,15 @@ static inline void trial_run(struct trial *t, struct side *s, enum machine m, co
         if (a->view.format != MT_ROWS) mt_weight_pack(q, a->form, a->master);
         if (a->view.format == MT_PACKED_NN) mt_weight_turn(q, a->view, a->form);
     }
-    mt_enqueue(q, p->op, view, t->scalar);
+}
+
+/* Builds it, runs the op, brings everything back to the images. */
+static inline void trial_run(struct trial *t, struct side *s, enum machine m, const struct trial_spec *p,
+                             mt_dtype d)
+{
+    mt_view view[MT_MAX_ARGS];
+    trial_open(t, s, m, p, d, view);
+    mt_enqueue(&s->ctx.stream[MT_COMPUTE], p->op, view, t->scalar);
     for (int i = 0; i < t->info->n_args; i++)
         if (t->arg[i].given && t->arg[i].view.format == MT_ROWS) download(s, &t->arg[i].t, MT_COMPUTE);
     side_finish(s);

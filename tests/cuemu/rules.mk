@@ -6,7 +6,8 @@
 CUEMU_INC := $(if $(filter 0,$(CUDA)),,$(cuda_inc))
 CUEMU_CXX ?= g++
 CUEMU_FLAVOURS := plain asan tsan
-CUEMU_TESTS := kernels streams ranks training bugs lt wrappers doctor $(if $(nccl_found),nccl)
+CUEMU_TESTS := kernels streams ranks training bugs lt wrappers doctor $(if $(cudnn_found),dnn) $(if $(nccl_found),nccl)
+cuemu_more_plain := checkpoint
 
 # The library each flavour links, the flags of kernels and C code, those of the emulator itself: under ThreadSanitizer it
 # is not instrumented, since its order is no order of the program.
@@ -19,9 +20,9 @@ cuemu_emu_tsan := -O1 -g -DCUEMU_WITH_TSAN=1
 cuemu_cc = $(flags_$(cuemu_lib_$1))
 
 CUEMU_C := $(filter %.c,$(CUDA_SRC))
-CUEMU_CU := $(wildcard cuda/*.cu)
+CUEMU_CU := $(filter %.cu,$(CUDA_SRC))
 CUEMU_SELF := $(wildcard tests/cuemu/*.cu)
-CUEMU_EMU := $(filter-out $(if $(nccl_found),,tests/cuemu/src/nccl%),$(wildcard tests/cuemu/src/*.cc))
+CUEMU_EMU := $(filter-out $(if $(cudnn_found),,%/dnn.cc) $(if $(nccl_found),,tests/cuemu/src/nccl%),$(wildcard tests/cuemu/src/*.cc))
 CUEMU_INCLUDES = -Isrc -I. -Icuda -Icuda/include -Itests -Itests/cuemu -Itests/cuemu/include -isystem $(CUEMU_INC)
 CUEMU_CXXFLAGS := -std=c++17 -fno-strict-aliasing -pthread -Wall -Wextra -Wno-unknown-pragmas
 .PHONY: cuemu sm90
@@ -50,12 +51,18 @@ $(BUILD)/cuemu/$1/test_nccl_table: $(BUILD)/cuemu/$1/tests/cuemu/test_nccl_table
 # The program itself on emulated devices, for several processes.
 $(BUILD)/cuemu/$1/moetitan: $(BUILD)/$(cuemu_lib_$1)/src/main.o $$(cuemu_obj_$1) $(BUILD)/$(cuemu_lib_$1)/libmoetitan.a
 	$(CUEMU_CXX) $(cuemu_cc) -rdynamic $(LDFLAGS) -o $$@ $$^ $(LIBS) $(if $(call has_mpi,$(cuemu_lib_$1)),$(mpi_libs)) $(if $(call has_sqlite,$(cuemu_lib_$1)),-lsqlite3)
-cuemu: $(CUEMU_TESTS:%=$(BUILD)/cuemu/$1/test_%)
--include $$(cuemu_obj_$1:.o=.d) $(CUEMU_TESTS:%=$(BUILD)/cuemu/$1/tests/cuemu/test_%.d)
+cuemu: $(CUEMU_TESTS:%=$(BUILD)/cuemu/$1/test_%) $(cuemu_more_$1:%=$(BUILD)/cuemu/$1/test_%)
+-include $$(cuemu_obj_$1:.o=.d) $(CUEMU_TESTS:%=$(BUILD)/cuemu/$1/tests/cuemu/test_%.d) $(cuemu_more_$1:%=$(BUILD)/cuemu/$1/tests/cuemu/test_%.d)
 endef
 $(foreach f,$(CUEMU_FLAVOURS),$(eval $(call cuemu_flavour,$f)))
 cuemu: $(BUILD)/cuemu/plain/moetitan $(if $(nccl_found),$(BUILD)/cuemu/plain/test_nccl_table)
 check-build: cuemu
+# What the real cuDNN says of the shapes in configs/: without its stand-in.
+ifneq ($(cudnn_found),)
+cuemu: $(BUILD)/cuemu/dnn_shapes
+endif
+$(BUILD)/cuemu/dnn_shapes: $(cuemu_dir_plain)/tests/cuemu/dnn_shapes.o $(filter-out %/dnn.o,$(cuemu_obj_plain)) $(BUILD)/release/libmoetitan.a
+	$(CUEMU_CXX) $(LDFLAGS) -o $@ $^ $(LIBS) $(if $(call has_mpi,release),$(mpi_libs))
 cuemu: ## the CUDA device's tests under the emulator, built
 else
 cuemu:

@@ -1,4 +1,5 @@
-/* sides.h: the op table on two devices: the cuda device under the emulator, and the cpu device's kernels, run at once; and sim. */
+/* sides.h: the op table on two devices: the cuda device, under the emulator or on a GPU, and the cpu device's kernels, run at
+ * once; and sim. */
 #ifndef MT_TESTS_SIDES_H
 #define MT_TESTS_SIDES_H
 #include "check.h"
@@ -7,9 +8,13 @@
 #include "device/target.h"
 #include "device_cuda.h"
 
-/* tests/cuemu/src: how the emulator picks among the orders it may run things in. */
-void cuemu_set_order(const char *order, unsigned long long seed);
-void cuemu_set_policy(const char *policy, unsigned long long seed);
+/* tests/cuemu/src: how the emulator picks among the orders it may run things in. Absent on a GPU. */
+void cuemu_set_order(const char *order, unsigned long long seed) __attribute__((weak));
+void cuemu_set_policy(const char *policy, unsigned long long seed) __attribute__((weak));
+static inline bool emulated(void)
+{
+    return cuemu_set_order != NULL;
+}
 
 /* ---- a device whose ops run at once, by the cpu's kernels: the reference ---- */
 
@@ -63,11 +68,13 @@ static inline void side_init(struct side *s, enum machine m)
     s->ctx.recording = &s->record;
 }
 
+static int64_t side_scratch_bytes = SCRATCH; /* of the compute stream */
+
 /* Called when the ledger has all its rows. */
 static inline void side_open(struct side *s)
 {
     mt_err e = {0};
-    const struct mt_cuda_options options = {.device = 0, .scratch_bytes = SCRATCH};
+    const struct mt_cuda_options options = {.device = 0, .scratch_bytes = side_scratch_bytes};
     if (s->ctx.dev == &mt_device_cuda) {
         if (!CHECK(mt_cuda_open(&s->cuda, &s->ctx, s->target, &options, &e) == MT_OK))
             printf("%s\n", e.msg), exit(1);
@@ -91,6 +98,16 @@ static inline void side_finish(struct side *s)
 {
     mt_err e = {0};
     if (s->cuda && !CHECK(mt_cuda_finish(s->cuda, &e) == MT_OK)) printf("%s\n", e.msg), exit(1);
+}
+
+/* A view's bytes, wherever they are; owned by the caller. */
+static inline void *bytes_of_view(const struct side *s, mt_view v, int64_t bytes)
+{
+    mt_err e = {0};
+    void *copy = calloc(1, (size_t)bytes);
+    MT_ASSERT(copy);
+    if (!CHECK(mt_copy_now(&s->ctx, copy, mt_address(&s->ctx, v), bytes, &e) == MT_OK)) printf("%s\n", e.msg);
+    return copy;
 }
 
 static inline float uniform(struct side *s)
@@ -157,6 +174,7 @@ enum { N_ORDERS = sizeof orders / sizeof *orders };
 
 static inline void set_order(int i)
 {
+    if (!emulated()) return;
     cuemu_set_order(orders[i].order, orders[i].seed);
     cuemu_set_policy(orders[i].policy, orders[i].seed);
 }

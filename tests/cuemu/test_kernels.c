@@ -636,12 +636,15 @@ TEST(init_normal)
     TRY(init_normal, "X=1", .scalar = {I_(5), I_(1), F_(0.02)}, .one_type = true);
 }
 
-#define RUN_KERNEL(name) RUN(name)
-#define RUN_COPY(name) RUN(name)
-#define RUN_READ(name) RUN(name)
+/* test_kernels [OP]: all, or one */
+static const char *only;
+#define RUN_KERNEL(name) (only && strcmp(only, #name) ? (void)0 : RUN(name))
+#define RUN_COPY RUN_KERNEL
+#define RUN_READ RUN_KERNEL
 #define RUN_COMM(name) ((void)0) /* test_ranks.c */
-int main(void)
+int main(int argc, char **argv)
 {
+    only = argc > 1 ? argv[1] : NULL;
 #define OP(name, kind, args, scalars, flops, bytes) RUN_##kind(name);
 #define OP0(name, kind, args, flops, bytes) RUN_##kind(name);
 #include "device/op.def"

@@ -1,19 +1,17 @@
 /* test: variants=cuemu */
-/* The cuda device under the emulator trains a small relative of the quickstart model as the cpu device does: losses within a
+/* The cuda device, under the emulator or on a GPU, trains a small relative of the quickstart model as the cpu device does: losses within a
  * bound that is fixed before it runs, twice the spread of the cpu's own runs over permuted orders of their sums (sequences in
- * another order, and instruction sets that add up in another order). Memory of the emulated device is looked at in place. */
-#include <stdatomic.h>
-#include <sys/syscall.h>
-#include <unistd.h>
+ * another order, and instruction sets that add up in another order). */
+#include "small_model.h"
+#include "train/replicas.h"
+#include "train/tracing.h"
 
-#include "ckpt/ckpt.h"
-#include "ckpt/file.h"
-#include "small.h"
-#include "tests/train/ranks.h"
-#include "train/run.h"
-
-/* tests/cuemu/src: how the emulator picks among the orders it may run things in. */
-void cuemu_set_order(const char *order, unsigned long long seed);
+/* tests/cuemu/src: how the emulator picks among the orders it may run things in. Absent on a GPU. */
+void cuemu_set_order(const char *order, unsigned long long seed) __attribute__((weak));
+static void set_order(const char *order)
+{
+    if (cuemu_set_order) cuemu_set_order(order, 1);
+}
 
 /* The sanitizers' builds look for races and bad accesses, in one step; the numbers are those of the plain build. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -21,37 +19,6 @@ enum { STEPS = 1, RUNS = 1, SANITIZED = 1 };
 #else
 enum { STEPS = 20, RUNS = 6, SANITIZED = 0 };
 #endif
-enum { SEQUENCES = 4 };
-
-/* ---- a step's sequences, in any order ---- */
-/* Two documents, each counting up by its own step from a random token: there is something to learn. */
-static void sequence(int64_t step, int64_t q, const struct mt_shape *d, int32_t at, int32_t *tok,
-                     int32_t *lab, int32_t *beg, int32_t *pos)
-{
-    int64_t cut = 1 + ranks_hash((uint64_t)(step * 100 + q)) % (uint64_t)(d->S - 1);
-    for (int64_t i = 0; i < d->S; i++) {
-        int64_t first = i < cut ? 0 : cut;
-        int64_t from = ranks_hash((uint64_t)((step * 100 + q) * 2 + (first > 0) + 7)), by = 1 + from % 3;
-        tok[i] = (int32_t)((from + (i - first) * by) % d->V);
-        lab[i] = i + 1 == cut || i + 1 == d->S ? -1 : (int32_t)((tok[i] + by) % d->V);
-        beg[i] = at + (int32_t)first;
-        pos[i] = (int32_t)(i - first);
-    }
-}
-static void batch(const struct training *t, int64_t step, int shuffled)
-{
-    for (int r = 0; r < t->s.world; r++) {
-        const struct mt_model *m = &t->s.rank[r].model;
-        const struct mt_ctx *c = &t->s.rank[r].ctx;
-        int32_t *tok = mt_address(c, m->host.tokens), *lab = mt_address(c, m->host.labels),
-                *beg = mt_address(c, m->host.begin), *pos = mt_address(c, m->host.pos);
-        int64_t S = m->shape.S;
-        for (int64_t i = 0; i < m->opt.micro_batches; i++) {
-            int64_t q = (i * t->s.world + r) * (1 + 2 * shuffled) % SEQUENCES;
-            sequence(step, q, &m->shape, 0, tok + i * S, lab + i * S, beg + i * S, pos + i * S);
-        }
-    }
-}
 
 /* ---- runs ---- */
 struct outcome {
@@ -69,7 +36,7 @@ static bool run(struct outcome *o, const char *options, int world, int shuffled)
     mt_status st = mt_session_open(&t.s, &t.cfg, world, false, &e);
     if (st == MT_OK) st = mt_session_run(&t.s, mt_fill_step, &e);
     for (int64_t i = 0; i < (o->steps ? o->steps : STEPS) && st == MT_OK; i++) {
-        batch(&t, i, shuffled);
+        small_batch(&t, i, shuffled);
         for (int r = 0; r < world; r++) t.s.rank[r].step.step = i;
         st = mt_session_run(&t.s, mt_train_step, &e);
         o->loss[i] = t.s.rank[0].step.loss / (double)t.s.rank[0].step.valid;
@@ -125,16 +92,16 @@ static const struct machine_run runs[] = {
     {"f32", OFFLOAD "optim.compute=host ", "lazy", 1},
     {"f32", OFFLOAD "mesh.ep=2 shard.prefetch=2 ", "eager", 4},
     {"bf16", "", "eager", 1},
-    {"bf16", "mesh.ep=2 offload.moments=host recompute.policy=selective ", "lazy", 4},
+    {"bf16", "mesh.ep=2 offload.moments=host recompute.policy=selective device.attention=own ", "lazy", 4},
 };
 enum { N_MACHINE_RUNS = sizeof runs / sizeof *runs };
 static bool run_on_cuda(struct outcome *o, const struct machine_run *k)
 {
     char options[512];
     snprintf(options, sizeof options, "train.dtype=%s device.type=cuda %s", k->dtype, k->options);
-    cuemu_set_order(k->order, 1);
+    set_order(k->order);
     bool ok = run(o, options, k->world, 0);
-    cuemu_set_order("lazy", 1);
+    set_order("lazy");
     return ok;
 }
 
@@ -186,7 +153,7 @@ TEST(router)
     bool ok = run(&cpu, ROUTER "device.type=cpu", 4, 0);
     for (int i = 0; ok && i < 2; i++) {
         struct outcome cuda = {.steps = FEW};
-        cuemu_set_order(orders[i], 1);
+        set_order(orders[i]);
         if (run(&cuda, ROUTER "device.type=cuda", 4, 0)) {
             for (int k = 0; k < FEW; k++)
                 CHECK(fabs(cuda.loss[k] / cpu.loss[k] - 1) <= 1e-5 &&
@@ -196,7 +163,7 @@ TEST(router)
         }
         ranks_values_release(&cuda.v);
     }
-    cuemu_set_order("lazy", 1);
+    set_order("lazy");
     ranks_values_release(&cpu.v);
 }
 
@@ -214,7 +181,7 @@ TEST(record_equals_sim)
         mt_status st = mt_session_open(&t.s, &t.cfg, runs[i].world, false, &e);
         if (st == MT_OK) st = mt_session_run(&t.s, mt_fill_step, &e);
         if (st == MT_OK) {
-            batch(&t, 0, 0);
+            small_batch(&t, 0, 0);
             t.s.rank[0].ctx.recording = &real;
             st = mt_session_run(&t.s, mt_train_step, &e);
             t.s.rank[0].ctx.recording = NULL;
@@ -230,124 +197,110 @@ TEST(record_equals_sim)
     }
 }
 
-/* A checkpoint of the cuda device is the cpu device's too: saved there, loaded here, and back. */
-TEST(checkpoint)
+static bool small_open(struct training *t, const char *options, int world)
 {
-    struct training from = {0}, to = {0};
-    struct ranks_values want = {0}, got = {0};
-    char folder[] = "/tmp/moetitan-XXXXXX", path[MT_CKPT_PATH];
+    char text[2048];
     mt_err e = {0};
-    if (!CHECK(mkdtemp(folder) != NULL)) return;
-    for (int i = 0; i < 2; i++) {
-        struct training *t = i ? &to : &from;
-        if (!CHECK(training_config(&t->cfg, i ? MODEL "device.type=cpu"
-                                              : MODEL "device.type=cuda offload.moments=host")))
-            return;
-        mt_status st = mt_session_open(&t->s, &t->cfg, 1, false, &e);
-        if (st == MT_OK) st = mt_session_run(&t->s, mt_fill_step, &e);
-        if (!CHECK(st == MT_OK)) printf("  %s\n", e.msg);
+    snprintf(text, sizeof text, MODEL "%s", options);
+    if (!CHECK(training_config(&t->cfg, text))) return false;
+    mt_status st = mt_session_open(&t->s, &t->cfg, world, false, &e);
+    if (st == MT_OK) st = mt_session_run(&t->s, mt_fill_step, &e);
+    if (!CHECK(st == MT_OK)) printf("  %s\n", e.msg);
+    return st == MT_OK;
+}
+
+/* Of each operation: it is over after it began, its stream's one before was over by then, and what it waited for too. The sum
+ * accounts for the whole step. */
+static void check_times(const struct mt_timeline *line)
+{
+    struct mt_timeline_sum sum;
+    struct mt_places places;
+    mt_err e = {0};
+    int64_t last[MT_N_STREAMS] = {0}, all = 0, wrong = 0, reads = 0;
+    CHECK(line->q->n > 200);
+    CHECK(mt_places_init(&places, line->q, &e) == MT_OK);
+    for (int64_t i = 0; i < line->q->n; i++) {
+        const struct mt_rec *r = &line->q->rec[i];
+        const int64_t on = r->op == MT_OP_wait ? mt_places_find(&places, r->ev) : -1,
+                      ns = 1000; /* events are f32 */
+        wrong += line->begin[i] < 0 || line->end[i] + ns < line->begin[i] || line->end[i] > line->length + ns;
+        wrong += line->begin[i] + ns < last[r->stream];
+        wrong += on >= 0 && line->end[i] + ns < line->end[on];
+        last[r->stream] = line->end[i];
     }
-    batch(&from, 0, 0);
-    CHECK(mt_session_run(&from.s, mt_train_step, &e) == MT_OK);
-    struct mt_ckpt_items a, b;
-    struct mt_ckpt_meta meta = {.step = 1};
-    struct mt_ckpt_loaded back = {0};
-    const struct mt_job job = mt_job_alone(1);
-    CHECK(mt_session_items(&from.s, &a, &e) == MT_OK);
-    CHECK(mt_session_items(&to.s, &b, &e) == MT_OK);
-    CHECK(mt_ckpt_save(folder, &a, &meta, &from.cfg, &e) == MT_OK);
-    mt_ckpt_folder(folder, 1, path);
-    if (!CHECK(mt_ckpt_load(path, &b, &job, false, &back, &e) == MT_OK)) printf("  %s\n", e.msg);
-    CHECK_INT(back.meta.step, 1);
-    if (ranks_values_take(&want, &from) && ranks_values_take(&got, &to) && CHECK_INT(got.n, want.n))
-        CHECK(!memcmp(got.at, want.at, (size_t)want.n * 4));
-    CHECK(mt_session_run(&from.s, mt_fill_step, &e) == MT_OK);
-    CHECK(mt_ckpt_load(path, &a, &job, false, &back, &e) == MT_OK);
-    ranks_values_release(&got);
-    if (ranks_values_take(&got, &from)) CHECK(!memcmp(got.at, want.at, (size_t)want.n * 4));
-    CHECK(mt_remove_folder(path, NULL, &e) == MT_OK);
-    snprintf(path, sizeof path, "%s/ckpt", folder);
-    CHECK(!rmdir(path) && !rmdir(folder));
-    ranks_values_release(&want), ranks_values_release(&got);
-    mt_ckpt_items_close(&a), mt_ckpt_items_close(&b);
-    training_close(&from), training_close(&to);
+    for (int64_t i = 0; i < line->n_host; i++) reads += line->host[i].left == MT_LEFT_READ;
+    CHECK_INT(wrong, 0);
+    CHECK(reads > 0 && line->host[line->n_host - 1].left == MT_LEFT_END);
+    CHECK(mt_timeline_summarize(line, &sum, &e) == MT_OK);
+    for (int c = 0; c < MT_N_CAUSES; c++) all += sum.spent[c];
+    CHECK(all == sum.length && sum.spent[MT_CAUSE_COMPUTE] > 0);
+    mt_places_release(&places);
 }
-
-/* The store takes nothing before the update begins. */
-static atomic_bool held;
-ssize_t pwrite(int fd, const void *p, size_t n, off_t at)
-{
-    while (held) usleep(1000);
-    return syscall(SYS_pwrite64, fd, p, n, at);
-}
-struct update {
-    struct mt_touching gate;
-    int held; /* when it began */
-};
-static void release(void *arg, int what)
-{
-    struct update *u = arg;
-    u->held += held;
-    held = false;
-    u->gate.before(u->gate.arg, what);
-}
-
-/* A step under way while the one before it is saved: the files hold what the save began with. */
-static void save_and_step(struct training *t, struct mt_run *r, struct ranks_values *want)
-{
-    mt_err e = {0};
-    batch(t, 0, 0);
-    CHECK(mt_session_run(&t->s, mt_train_step, &e) == MT_OK && ranks_values_take(want, t));
-    r->at.step = 1;
-    held = true;
-    mt_run_save(r);
-    CHECK(mt_saver_under_way(r->saver)); /* nobody waited for it */
-    struct mt_touching *touch = &t->s.rank[0].step.rank.touch;
-    struct update u = {.gate = *touch};
-    *touch = (struct mt_touching){release, &u};
-    batch(t, 1, 0);
-    t->s.rank[0].step.step = 1;
-    CHECK(mt_session_run(&t->s, mt_train_step, &e) == MT_OK);
-    mt_run_save_wait(r);
-    CHECK_INT(r->saved, 1);
-    CHECK_INT(u.held, 1); /* forward and backward did not wait for the store, nor it for them */
-}
-
-TEST(saved_while_it_trains)
+TEST(traced)
 {
     struct training t = {0};
-    struct ranks_values want = {0}, got = {0};
-    char folder[] = "/tmp/moetitan-XXXXXX", path[MT_CKPT_PATH], command[64];
-    const struct mt_job job = mt_job_alone(1);
-    struct mt_run r = {
-        .cfg = &t.cfg, .job = &job, .world = 1, .saved = -1, .first_saved = -1, .metrics.fd = -1, .lock = -1};
-    struct mt_ckpt_loaded back;
+    struct mt_tracing tracing;
     mt_err e = {0};
-    if (!CHECK(mkdtemp(folder) != NULL)) return;
-    if (!CHECK(training_config(&t.cfg, MODEL "device.type=cuda offload.moments=host ckpt.writers=1 "
-                                             "ckpt.buffer=64KiB")))
-        return;
-    snprintf(t.cfg.run_dir, sizeof t.cfg.run_dir, "%s", folder);
-    CHECK(mt_session_open(&t.s, &t.cfg, 1, false, &e) == MT_OK);
-    CHECK(mt_session_run(&t.s, mt_fill_step, &e) == MT_OK);
-    r.s = t.s; /* borrowed: the test closes its own */
-    CHECK(mt_session_items(&r.s, &r.items, &e) == MT_OK);
-    if (!CHECK(mt_run_open_saves(&r, &e) == MT_OK)) printf("  %s\n", e.msg);
-    save_and_step(&t, &r, &want);
-    if (ranks_values_take(&got, &t) && CHECK_INT(got.n, want.n)) /* the step did something */
-        CHECK(memcmp(got.at, want.at, (size_t)want.n * 4));
-    ranks_values_release(&got);
-    mt_ckpt_folder(folder, 1, path);
-    if (!CHECK(mt_ckpt_load(path, &r.items, &job, false, &back, &e) == MT_OK)) printf("  %s\n", e.msg);
-    if (ranks_values_take(&got, &t) && CHECK_INT(got.n, want.n))
-        CHECK(!memcmp(got.at, want.at, (size_t)want.n * 4));
-    mt_saver_close(r.saver);
-    mt_ckpt_items_close(&r.items);
-    free(r.gates), free(r.when);
-    ranks_values_release(&want), ranks_values_release(&got);
+    if (!small_open(&t, "device.type=cuda mesh.ep=2 offload.moments=host train.trace.steps=[1]", 2)) return;
+#if __has_include(<cudnn_graph.h>)
+    if (cuemu_set_order)
+        CHECK(strstr(t.s.chosen, "attention_fwd: cuDNN") && strstr(t.s.chosen, "attention_bwd: "));
+#endif
+    CHECK(mt_tracing_open(&tracing, &t.s, &e) == MT_OK);
+    for (int again = 0; again < 2; again++) {
+        small_batch(&t, 0, 0);
+        mt_tracing_begin(&tracing, &t.s);
+        CHECK(mt_session_run(&t.s, mt_train_step, &e) == MT_OK);
+        mt_tracing_end(&tracing, &t.s);
+        for (int r = 0; r < 2; r++) {
+            const struct mt_timeline line = mt_tracing_timeline(&tracing, &t.s, r);
+            check_times(&line);
+        }
+    }
+    mt_tracing_close(&tracing);
     training_close(&t);
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    CHECK(!system(command));
+}
+
+/* cuDNN is given documents: layers with a window have our own kernels, the others of the same shape are tried. */
+TEST(windows)
+{
+    struct training t = {0};
+    if (small_open(&t, "device.type=cuda model.window=6 model.window_full_every=2", 1)) {
+#if __has_include(<cudnn_graph.h>)
+        if (cuemu_set_order && !CHECK(strstr(t.s.chosen, "attention_fwd: own (a window)") &&
+                                      strstr(t.s.chosen, "attention_bwd: own (a window)") &&
+                                      strstr(t.s.chosen, "attention_fwd: cuDNN")))
+            printf("  %s\n", t.s.chosen);
+#endif
+    }
+    training_close(&t);
+}
+
+/* Weights in the device's memory: alike in both replicas; a bit that flips is found. */
+TEST(replicas)
+{
+    struct training t = {0};
+    struct mt_replicas x;
+    struct mt_nodes nodes;
+    const struct mt_job job = mt_job_alone(2);
+    unsigned char byte;
+    mt_err e = {0};
+    if (!small_open(&t, "device.type=cuda mesh.replicas=2 guard.replica_hash_interval=1", 2)) return;
+    CHECK(mt_nodes_open(&nodes, &job, &e) == MT_OK);
+    CHECK(mt_replicas_open(&x, &t.s, &e) == MT_OK);
+    small_batch(&t, 0, 0);
+    CHECK(mt_session_run(&t.s, mt_train_step, &e) == MT_OK);
+    CHECK_INT(mt_replicas_check(&x, &t.s, &nodes, 1, &e), MT_OK);
+    const struct mt_ctx *c = &t.s.rank[1].ctx;
+    char *at = mt_address(c, mt_store_local_state(&t.s.rank[1].model.store, 0, MT_STATE_MASTER));
+    CHECK(mt_copy_now(c, &byte, at + 2, 1, &e) == MT_OK);
+    byte ^= 4;
+    CHECK(mt_copy_now(c, at + 2, &byte, 1, &e) == MT_OK);
+    CHECK_INT(mt_replicas_check(&x, &t.s, &nodes, 2, &e), MT_CORRUPT);
+    if (!CHECK(strstr(e.msg, "rank 1"))) printf("  %s\n", e.msg);
+    mt_replicas_close(&x);
+    mt_nodes_close(&nodes);
+    training_close(&t);
 }
 
 TEST(nothing_to_report)
@@ -380,7 +333,8 @@ int main(void)
     RUN(bf16);
     RUN(router);
     RUN(record_equals_sim);
-    RUN(checkpoint);
-    RUN(saved_while_it_trains);
+    RUN(traced);
+    RUN(windows);
+    RUN(replicas);
     return DONE();
 }

@@ -67,7 +67,7 @@ static inline bool ranks_step(struct training *t, int64_t step)
     return training_run(t, mt_train_step);
 }
 
-/* FNV-1a over a rank's rows that persist, and loss and norm: equal for equal bits. */
+/* FNV-1a over a rank's rows that persist, but for what libraries leave in theirs, and loss and norm: equal for equal bits. */
 static inline uint64_t ranks_bits_of(uint64_t h, const struct training *t, int local)
 {
     const struct mt_session_rank *k = &t->s.rank[local];
@@ -75,7 +75,7 @@ static inline uint64_t ranks_bits_of(uint64_t h, const struct training *t, int l
     h = training_hash_bytes(h, &k->step.norm, 8);
     for (int32_t i = 0; i < t->s.ledger.n; i++) {
         const struct mt_row *w = &t->s.ledger.row[i];
-        if (mt_row_persistent((enum mt_row_class)w->row_class))
+        if (mt_row_persistent((enum mt_row_class)w->row_class) && w->row_class != MT_ROW_LIBRARY)
             h = training_hash_bytes(h, k->ctx.arena[w->arena] + w->off, w->bytes);
     }
     return h;
@@ -104,14 +104,19 @@ static inline void ranks_values_release(struct ranks_values *v)
 }
 static inline void ranks_values_put(struct ranks_values *v, const struct mt_ckpt_items *x, int64_t i)
 {
+    mt_err e = {0};
+    float *piece = malloc((size_t)mt_ckpt_item_bytes(&x->item[i]));
+    MT_ASSERT(piece);
     for (int64_t k = x->item[i].first; k < x->item[i].first + x->item[i].n; k++) {
         float *to = v->at + v->n + x->piece[k].row0 * mt_ckpt_row_bytes(&x->item[i]) / 4;
-        size_t bytes = (size_t)(x->piece[k].rows * mt_ckpt_row_bytes(&x->item[i]));
+        int64_t bytes = x->piece[k].rows * mt_ckpt_row_bytes(&x->item[i]);
+        CHECK(mt_copy_now(x->reach, piece, x->piece[k].data, bytes, &e) == MT_OK);
         if (x->piece[k].copy)
-            CHECK(!memcmp(to, x->piece[k].data, bytes)); /* replicas hold equal bits */
+            CHECK(!memcmp(to, piece, (size_t)bytes)); /* replicas hold equal bits */
         else
-            memcpy(to, x->piece[k].data, bytes);
+            memcpy(to, piece, (size_t)bytes);
     }
+    free(piece);
     v->n += mt_ckpt_item_bytes(&x->item[i]) / 4;
 }
 static inline bool ranks_values_take(struct ranks_values *v, const struct training *t)

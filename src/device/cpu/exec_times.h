@@ -53,16 +53,10 @@ static inline void mt_time_host_left(const struct mt_exec_rank *r)
 {
     struct mt_times *t = r->ctx->times;
     if (!t) return;
-    if (t->n_host == t->cap_host) {
-        t->host_lost++;
-        return;
-    }
-    t->host[t->n_host++] = (struct mt_host_span){.begin = t->host_since,
-                                                 .end = mt_now_ns(),
-                                                 .left = r->host == MT_HOST_READ    ? MT_LEFT_READ
-                                                         : r->host == MT_HOST_SPACE ? MT_LEFT_FULL
-                                                                                    : MT_LEFT_END,
-                                                 .kind = t->read_kind,
-                                                 .index = t->read_index};
+    mt_times_host_left(t,
+                       r->host == MT_HOST_READ    ? MT_LEFT_READ
+                       : r->host == MT_HOST_SPACE ? MT_LEFT_FULL
+                                                  : MT_LEFT_END,
+                       (enum mt_read_kind)t->read_kind, t->read_index);
 }
 #endif
