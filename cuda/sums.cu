@@ -76,11 +76,12 @@ __global__ void __launch_bounds__(THREADS) words_kernel(MT_CALL c)
         sum += static_cast<const uint64_t *>(a.parts)[r * c.ld[1] + w];
     static_cast<uint64_t *>(a.sum)[w] = sum;
 }
-__global__ void doubles_kernel(double *sum, const double *part, int64_t n)
+__global__ void doubles_kernel(MT_CALL c)
 {
+    const auto &a = *MT_ARGS(sum_parts_f64, &c);
     double all = 0;
-    for (int64_t i = 0; i < n; i++) all += part[i];
-    *sum = all;
+    for (int64_t r = 0; r < MT_DIM(c, 'R'); r++) all += static_cast<const double *>(a.parts)[r * c.ld[1] + blockIdx.x];
+    static_cast<double *>(a.sum)[blockIdx.x] = all;
 }
 
 __global__ void __launch_bounds__(THREADS) valid_kernel(int64_t *n, const int32_t *label, int64_t count)
@@ -164,8 +165,8 @@ extern "C" cudaError_t mt_cuda_sum_parts_i64(const mt_call *c, const mt_cuda_lan
 }
 extern "C" cudaError_t mt_cuda_sum_parts_f64(const mt_call *c, const mt_cuda_lane *q)
 {
-    return MT_LAUNCH(doubles_kernel, dim3(1), dim3(1), 0, q->stream, static_cast<double *>(c->arg[0]),
-                     static_cast<const double *>(c->arg[1]), MT_DIM(*c, 'R'));
+    const unsigned grid = (unsigned)MT_DIM(*c, 'W');
+    return grid ? MT_LAUNCH(doubles_kernel, dim3(grid), dim3(1), 0, q->stream, *c) : cudaSuccess;
 }
 extern "C" cudaError_t mt_cuda_count_valid(const mt_call *c, const mt_cuda_lane *q)
 {

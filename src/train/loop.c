@@ -16,6 +16,7 @@ static void sample_to_arena(struct mt_run *r, int rank, mt_sample p)
     memcpy(mt_address(c, h->labels), p.labels, (size_t)h->labels.bytes);
     memcpy(mt_address(c, h->begin), p.begin, (size_t)h->begin.bytes);
     memcpy(mt_address(c, h->pos), p.pos, (size_t)h->pos.bytes);
+    mt_mtp_batch(c, &r->s.rank[rank].model);
 }
 
 static mt_status batch_to_arenas(struct mt_run *r, struct mt_metrics_step *x, mt_err *e)

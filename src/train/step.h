@@ -13,6 +13,8 @@ struct mt_step {
     int64_t micro;     /* micro-batches to do: all of a train step, or those of one validation run */
     double loss, norm; /* sum over the tokens that count, of all ranks; gradient norm before clipping */
     int64_t valid;     /* tokens that count, of all ranks */
+    double mtp_loss[MT_MAX_DEPTHS - 1]; /* of a train step, the same of each module for further tokens */
+    int64_t mtp_valid[MT_MAX_DEPTHS - 1];
     double loss_limit, norm_limit; /* what loss a token and norm may be; 0: anything finite */
     bool updated; /* false: loss or norm was not finite, or above its limit, and nothing was changed */
 };

@@ -356,8 +356,8 @@ TEST(count_valid)
 }
 TEST(xent)
 {
-    TRY(xent, "N=4 V=1000", .fill = valid_labels, .pad = 8);
-    TRY(xent, "N=4 V=37", .fill = valid_labels);
+    TRY(xent, "N=4 V=1000", .scalar = {F_(1)}, .fill = valid_labels, .pad = 8);
+    TRY(xent, "N=4 V=37", .scalar = {F_(0.3)}, .fill = valid_labels);
 }
 TEST(xent_eval)
 {
@@ -370,7 +370,7 @@ TEST(sum_loss)
 }
 TEST(sum_parts_f64)
 {
-    TRY(sum_parts_f64, "R=5", .one_type = true, .tol_f32 = 1e-15);
+    TRY(sum_parts_f64, "R=5 W=3", .pad = 1, .one_type = true, .tol_f32 = 1e-15);
 }
 TEST(sum_parts_i64)
 {

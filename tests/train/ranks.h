@@ -34,6 +34,7 @@ static inline void ranks_batch(struct training *t, int64_t step)
         for (int64_t i = 0; i < M * B; i++)
             ranks_sequence(step, i / B * t->s.world * B + r * B + i % B, &m->shape, i % B * S, k + i * S,
                            l + i * S, b + i * S, p + i * S);
+        mt_mtp_batch(c, m);
     }
 }
 

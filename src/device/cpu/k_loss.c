@@ -31,11 +31,12 @@ static float loss_of(struct lse r, float logit)
     return (float)(log(r.sum) - ((double)logit - (double)r.top));
 }
 
-/* (softmax - onehot) / valid */
+/* (softmax - onehot) weight / valid */
 MT_VEC_INLINE void xent_row(const struct mt_call *c, void *dlogits, int64_t at, const float *x, struct lse r,
                             int64_t label, double valid)
 {
-    float scale = (float)(1 / (r.sum * valid));
+    double weight = MT_SCALARS(xent, c)->weight;
+    float scale = (float)(weight / (r.sum * valid));
     for (int64_t j = 0, V = mt_dim(c, 'V'); j < V; j += MT_CHUNK) {
         float buf[MT_CHUNK];
         int64_t m = mt_min64(MT_CHUNK, V - j);
@@ -44,7 +45,7 @@ MT_VEC_INLINE void xent_row(const struct mt_call *c, void *dlogits, int64_t at, 
         MT_VEC_LOOP
         for (int64_t i = 0; i < m; i++) d[i] = mt_vec_exp(x[j + i] - r.top) * scale;
         if (label >= j && label < j + m)
-            d[label - j] = (float)((exp((double)logit - (double)r.top) / r.sum - 1) / valid);
+            d[label - j] = (float)(weight * (exp((double)logit - (double)r.top) / r.sum - 1) / valid);
         mt_vec_put(dlogits, c->dtype, at + j, buf, m);
     }
 }
@@ -109,10 +110,11 @@ void mt_cpu_sum_parts_f64(const struct mt_call *c, int part, int parts, void *sc
 {
     (void)parts, (void)scratch, (void)dev;
     const struct mt_args_sum_parts_f64 *a = MT_ARGS(sum_parts_f64, c);
-    double sum = 0;
-    if (part != 0) return;
-    for (int64_t i = 0; i < mt_dim(c, 'R'); i++) sum += ((const double *)a->parts)[i];
-    *(double *)a->sum = sum;
+    for (int64_t w = 0; w < mt_dim(c, 'W') && part == 0; w++) {
+        double sum = 0;
+        for (int64_t i = 0; i < mt_dim(c, 'R'); i++) sum += ((const double *)a->parts)[i * c->ld[1] + w];
+        ((double *)a->sum)[w] = sum;
+    }
 }
 
 void mt_cpu_sum_parts_i64(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
