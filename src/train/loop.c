@@ -119,6 +119,15 @@ static int64_t stood_still(const struct mt_run *r)
     return r->s.exec ? mt_exec_stood(r->s.exec) : 0;
 }
 
+/* Over modules, of the mean over labels that count: documents may be too short to have any. */
+static double mtp_loss(const struct mt_run *r, const struct mt_step *t)
+{
+    int64_t n = r->s.rank[0].model.shape.mtp;
+    double sum = 0;
+    for (int64_t k = 0; k < n; k++) sum += t->mtp_valid[k] ? t->mtp_loss[k] / (double)t->mtp_valid[k] : 0;
+    return n ? sum / (double)n : 0;
+}
+
 static mt_status one_step(struct mt_run *r, mt_err *e)
 {
     const mt_config *c = r->cfg;
@@ -134,6 +143,7 @@ static mt_status one_step(struct mt_run *r, mt_err *e)
     x.step = r->at.step + 1;
     x.tokens = r->at.tokens + x.step_tokens;
     x.loss = t->loss / (double)t->valid;
+    x.mtp_loss = mtp_loss(r, t);
     x.grad_norm = t->norm;
     if (!t->updated) MT_TRY(mt_run_left_out(r, &x, e));
     r->at.step = x.step;

@@ -196,6 +196,7 @@ static void tell_watchers(struct mt_metrics *m, const struct mt_metrics_step *x,
     s.x[MT_SCALAR_tokens_per_s] = rate;
     s.x[MT_SCALAR_mfu] = mfu;
     s.x[MT_SCALAR_data_wait_s] = x->data_wait_s;
+    if (x->mtp_loss > 0) s.x[MT_SCALAR_mtp_loss] = x->mtp_loss;
     if (x->balance > 0) s.x[MT_SCALAR_expert_balance] = x->balance;
     mt_telemetry_tell(&m->telemetry, &s, show);
 }
@@ -217,6 +218,7 @@ void mt_metrics_step(struct mt_metrics *m, const struct mt_session *s, const str
                  ", \"host_bytes\": %" PRId64 ", \"resident_bytes\": %" PRId64 ", \"exposed_s\": %.6f",
                  x->step, x->tokens, x->loss, x->grad_norm, x->lr, rate, mfu, x->data_wait_s,
                  s->plan.peak[MT_DEVICE_ARENA], s->plan.peak[MT_HOST_ARENA], resident_bytes(m), x->exposed_s);
+    if (x->mtp_loss > 0) n += snprintf(line + n, sizeof line - (size_t)n, ", \"mtp_loss\": %.17g", x->mtp_loss);
     if (x->balance > 0)
         n += snprintf(line + n, sizeof line - (size_t)n, ", \"expert_balance\": %.3f", x->balance);
     if (x->imbalance.data > 0)
@@ -236,6 +238,7 @@ void mt_metrics_step(struct mt_metrics *m, const struct mt_session *s, const str
            (long long)x->step, (long long)x->steps, 100.0 * (double)x->step / (double)x->steps, x->loss,
            x->grad_norm, x->lr, rate,
            m->peak_flops > 0 ? 100 * rate * m->flops_per_token / m->peak_flops : 0);
+    if (x->mtp_loss > 0) mt_say("  mtp %.4f", x->mtp_loss);
     if (x->balance > 0) mt_say("  experts %.2fx", x->balance);
     mt_say("  data %.0f ms  mem %.0f MiB  ETA %.0f s\n", 1e3 * x->data_wait_s,
            (double)s->plan.peak[MT_DEVICE_ARENA] / (1 << 20), each * (double)(x->steps - x->step));

@@ -181,7 +181,7 @@ static void forward(struct mt_rank *r, int64_t first, int64_t n, bool train)
 static void head_open(struct mt_rank *r)
 {
     const struct mt_model *m = r->m;
-    mt_unit_use(r, m->head_unit, MT_BACKWARD);
+    if (!m->shape.mtp) mt_unit_use(r, m->head_unit, MT_BACKWARD); /* modules have used its norm in forward */
     mt_grads_open(r, m->head_unit, (mt_event){0, 0});
     if (m->shape.tied) mt_grads_open(r, 0, (mt_event){0, 0});
 }

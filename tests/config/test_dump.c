@@ -14,7 +14,7 @@ static const char *const changed =
     "true,\n"
     "  experts: 8, top_k: 2, expert_ffn: 16, shared_ffn: 24, score: sigmoid, route_norm: false, route_scale: "
     "2.5,\n"
-    "  bias_rate: 1e-3, init_std: 0.013}\n"
+    "  mtp_depth: 2, mtp_loss_weight: 0.1, bias_rate: 1e-3, init_std: 0.013}\n"
     "moe: {buffer_factor: 0.7}\n"
     "mesh: {ep: 2, replicas: 3, ranks_per_node: 6}\n"
     "wire: {reduce: bf16, gather_experts: fp8, gather_dense: fp8}\n"
