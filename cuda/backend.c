@@ -95,4 +95,5 @@ const struct mt_backend_ops mt_backend_cuda = {
     .run = backend_run,
     .peak_flops = peak_flops,
     .close = backend_close,
+    .probe = &mt_cuda_probe,
 };

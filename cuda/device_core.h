@@ -1,7 +1,7 @@
 /* device_core.h: what the device's files share.
  *
  * device_cuda.c: opening, and the functions of the device. launch.c: one op. host_ops.c: those of MT_HOST. collective.c:
- * between ranks of this process. run.c: their host code. */
+ * between ranks of this process. run.c: their host code. probe.c: copies for `moetitan doctor`. */
 #ifndef MT_CUDA_DEVICE_CORE_H
 #define MT_CUDA_DEVICE_CORE_H
 #include <cuda_runtime_api.h>
@@ -24,6 +24,7 @@ struct mt_cuda {
     struct mt_cuda_queue queue[MT_N_STREAMS];
     cudaEvent_t event[MT_N_STREAMS][MT_CUDA_EVENTS]; /* position p is at p % MT_CUDA_EVENTS */
     cudaEvent_t meet[MT_N_STREAMS][2]; /* of the collective on a stream: it is reached, it has pulled */
+    cudaStream_t copies;               /* mt_copy_now's, by any thread, beside what the other streams do */
     struct mt_lt *lt;
     struct mt_cuda_host *host;
     /* While it runs. */
@@ -57,6 +58,9 @@ MT_MUST_USE mt_status mt_cuda_host_op(struct mt_cuda *d, const struct mt_stream 
 /* collective.c. Returns when every member's share is enqueued. RANKS: members' calls differ; HANG: not all came. */
 MT_MUST_USE mt_status mt_cuda_collective(struct mt_cuda *d, const struct mt_stream *s, struct mt_call *c,
                                          mt_err *e);
+
+/* probe.c. */
+extern const struct mt_probe_ops mt_cuda_probe;
 
 /* run.c. From host code: lets the other ranks go on; false: nobody can, and what is waited for will never come. */
 bool mt_cuda_park(struct mt_cuda *d);

@@ -100,6 +100,8 @@ static mt_status open_all(struct mt_cuda *d, const struct mt_ledger *g, const st
     MT_TRY(mt_lt_open(&d->lt, e));
     MT_TRY(mt_cuda_host_open(&d->host, e));
     MT_TRY(arenas_open(d, g, e));
+    MT_CUDA_TRY(cudaStreamCreateWithFlags(&d->copies, cudaStreamNonBlocking), e, MT_DEVICE,
+                "making the stream of copies to and from the host");
     /* Only the compute stream's ops need scratch. */
     for (int i = 0; i < MT_N_STREAMS; i++)
         MT_TRY(queue_open(d, i, i == MT_COMPUTE ? (size_t)o->scratch_bytes : 0, e));
@@ -144,6 +146,7 @@ void mt_cuda_close(struct mt_cuda *d)
     for (int i = 0; i < MT_N_STREAMS; i++)
         if (d->queue[i].lane.stream) cudaStreamSynchronize(d->queue[i].lane.stream);
     for (int i = 0; i < MT_N_STREAMS; i++) queue_close(d, i);
+    if (d->copies) cudaStreamDestroy(d->copies);
     mt_lt_close(d->lt);
     mt_fiber_close(&d->fiber);
     mt_cuda_host_close(d->host);
@@ -253,9 +256,10 @@ static mt_status cuda_copy(const struct mt_ctx *ctx, void *to, const void *from,
 {
     const struct mt_cuda *d = ctx->exec;
     cudaSetDevice(d->device);
-    if (bytes)
-        MT_CUDA_TRY(cudaMemcpy(to, from, (size_t)bytes, cudaMemcpyDefault), e, MT_DEVICE,
-                    "copying %lld bytes", (long long)bytes);
+    if (!bytes) return MT_OK;
+    MT_CUDA_TRY(cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDefault, d->copies), e, MT_DEVICE,
+                "copying %lld bytes", (long long)bytes);
+    MT_CUDA_TRY(cudaStreamSynchronize(d->copies), e, MT_DEVICE, "copying %lld bytes", (long long)bytes);
     return MT_OK;
 }
 

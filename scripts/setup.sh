@@ -8,7 +8,7 @@ packages_of() {
     build) echo gcc libc6-dev make pkg-config libyaml-dev libcjson-dev libxxhash-dev libpcre2-dev libutf8proc-dev libzstd-dev \
         libsqlite3-dev ca-certificates ;;
     check) echo "$(packages_of build)" g++ binutils util-linux zstd libopenmpi-dev openmpi-bin procps \
-        slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge iproute2 shellcheck chromium sqlite3 libxml2-utils ;;
+        slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge iproute2 shellcheck chromium librsvg2-bin sqlite3 libxml2-utils ;;
     bench) echo "$(packages_of build)" libdnnl-dev ;;
     aarch64) echo "$(packages_of build)" gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static ;;
     *) echo "setup: no level \"$1\"; levels: build, check, bench, aarch64" >&2 && return 2 ;;

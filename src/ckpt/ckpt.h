@@ -35,10 +35,16 @@ struct mt_ckpt_meta {
  * neither reading nor pruning takes them for the newest, and named on stderr. */
 MT_MUST_USE mt_status mt_ckpt_save(const char *run_dir, const struct mt_ckpt_items *items,
                                    const struct mt_ckpt_meta *meta, const mt_config *cfg, mt_err *e);
-/* What stays: the newest `last` (1 or more) complete checkpoints, those of steps that `every` divides (0: none), and those of
- * `step` and `back` (0 or less: none). */
+/* Steps of checkpoints that were found damaged; more than there is room for are left out. */
+enum { MT_CKPT_STEPS = 16 };
+struct mt_ckpt_steps {
+    int64_t n, step[MT_CKPT_STEPS];
+};
+/* What stays: the newest `last` (1 or more) complete checkpoints, of which `damaged` count for none, those of steps that
+ * `every` divides (0: none), and those of `step` and `back` (0 or less: none). */
 struct mt_ckpt_keep {
     int64_t last, every, step, back;
+    struct mt_ckpt_steps damaged;
 };
 /* Removes what is older than the newest complete checkpoints that stay, and incomplete folders older than the newest of them. */
 MT_MUST_USE mt_status mt_ckpt_prune(const char *run_dir, const struct mt_ckpt_keep *keep, mt_err *e);
@@ -72,6 +78,7 @@ struct mt_ckpt_loaded {
     double seconds;
     bool local;   /* from the nodes' own disks (tier.h) */
     bool damaged; /* after CKPT: the checkpoint is not sound. Else it is of another model */
+    struct mt_ckpt_steps passed_over; /* of the run's folder, where the newest was looked for */
 };
 MT_MUST_USE mt_status mt_ckpt_load(const char *path, const struct mt_ckpt_items *items,
                                    const struct mt_job *job, bool weights_only, struct mt_ckpt_loaded *out,
@@ -92,6 +99,14 @@ MT_MUST_USE mt_status mt_ckpt_resume_tiers(const char *run_dir, const struct mt_
                                            const struct mt_job *job, char path[MT_CKPT_PATH],
                                            struct mt_ckpt_loaded *out, mt_err *e);
 
+/* The newest of steps `least` to `most` in the run's folder alone, likewise. */
+struct mt_ckpt_range {
+    int64_t least, most;
+};
+MT_MUST_USE mt_status mt_ckpt_back(const char *run_dir, struct mt_ckpt_range steps, const mt_config *now,
+                                   const struct mt_ckpt_items *items, const struct mt_job *job,
+                                   char path[MT_CKPT_PATH], struct mt_ckpt_loaded *out, mt_err *e);
+
 /* The configuration it was written under, its file checked against the manifest. */
 MT_MUST_USE mt_status mt_ckpt_config(const char *path, mt_config *cfg, mt_err *e);
 /* The run's metrics up to its step, checked likewise: malloc'ed, the caller's; NULL: it has none. */
@@ -100,6 +115,9 @@ MT_MUST_USE mt_status mt_ckpt_metrics(const char *path, char **text, int64_t *by
 /* The steps of a run's checkpoint folders, complete or not, ascending: n of them, malloc'ed, the caller's. */
 MT_MUST_USE mt_status mt_ckpt_list(const char *run_dir, int64_t **step, int64_t *n, mt_err *e);
 void mt_ckpt_folder(const char *run_dir, int64_t step, char path[MT_CKPT_PATH]);
+bool mt_ckpt_steps_have(const struct mt_ckpt_steps *x, int64_t step);
+void mt_ckpt_steps_add(struct mt_ckpt_steps *x, int64_t step);
+void mt_ckpt_steps_remove(struct mt_ckpt_steps *x, int64_t step);
 /* Whether a folder has a manifest, so that a save of it had ended, whatever became of it since. */
 bool mt_ckpt_was_complete(const char *folder);
 #endif

@@ -13,4 +13,9 @@ MT_MUST_USE mt_status mt_direct_write(int fd, const char *path, const char *p, i
                                       mt_err *e);
 /* The file has so many bytes, and they are on the disk. */
 MT_MUST_USE mt_status mt_direct_finish(int fd, const char *path, int64_t bytes, mt_err *e);
+/* A finished file is read from the disk, through a buffer of `room` bytes, which like its address is a multiple of MT_PART_ALIGN: IO
+ * unless its checksum is xxh3. Ends early, with OK, when the turn is over. */
+struct mt_turn;
+MT_MUST_USE mt_status mt_direct_check(const char *path, int64_t bytes, uint64_t xxh3, char *buffer,
+                                      int64_t room, const struct mt_turn *turn, mt_err *e);
 #endif

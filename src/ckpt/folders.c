@@ -13,6 +13,24 @@ void mt_ckpt_folder(const char *run_dir, int64_t step, char path[MT_CKPT_PATH])
     snprintf(path, MT_CKPT_PATH, "%s/ckpt/step-%08" PRId64, run_dir, step);
 }
 
+bool mt_ckpt_steps_have(const struct mt_ckpt_steps *x, int64_t step)
+{
+    for (int64_t i = 0; i < x->n; i++)
+        if (x->step[i] == step) return true;
+    return false;
+}
+void mt_ckpt_steps_add(struct mt_ckpt_steps *x, int64_t step)
+{
+    if (x->n < MT_CKPT_STEPS && !mt_ckpt_steps_have(x, step)) x->step[x->n++] = step;
+}
+void mt_ckpt_steps_remove(struct mt_ckpt_steps *x, int64_t step)
+{
+    int64_t kept = 0;
+    for (int64_t i = 0; i < x->n; i++)
+        if (x->step[i] != step) x->step[kept++] = x->step[i];
+    x->n = kept;
+}
+
 bool mt_ckpt_was_complete(const char *folder)
 {
     char manifest[MT_CKPT_PATH + 32];

@@ -70,7 +70,7 @@ mt_status mt_ckpt_prune(const char *run_dir, const struct mt_ckpt_keep *keep, mt
         mt_err why = {0};
         mt_ckpt_folder(run_dir, step[i], folder);
         mt_status look = mt_ckpt_look(folder, &meta, &bytes, &why);
-        if (look == MT_OK && good < keep->last) good++;
+        if (look == MT_OK && good < keep->last) good += !mt_ckpt_steps_have(&keep->damaged, step[i]);
         /* Nothing before a complete one is kept: the newest folder may be one that is being written. */
         else if (good > 0 && look != MT_IO && !(look == MT_OK && stays(keep, step[i])))
             st = mt_remove_folder(folder, "manifest.json", e);

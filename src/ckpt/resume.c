@@ -18,11 +18,13 @@ struct candidates {
 struct resuming {
     const char *run_dir;
     const struct mt_tier *tier; /* NULL: none */
+    struct mt_ckpt_range steps; /* that come into question */
     const mt_config *now;
     const struct mt_ckpt_items *items;
     const struct mt_job *job;
     struct candidates of;
     struct mt_damaged damaged;
+    struct mt_ckpt_steps passed_over;
 };
 
 static void folder_of(const struct resuming *r, const struct candidate *c, char path[MT_CKPT_PATH])
@@ -86,8 +88,11 @@ static mt_status find_candidates(struct resuming *r, mt_err *e)
     MT_TRY(share_run(r, e));
     MT_TRY(share_nodes(r, e));
     if (r->of.n) qsort(r->of.x, (size_t)r->of.n, sizeof *r->of.x, by_age);
-    for (int64_t i = 0; i < r->of.n; i++)
-        if (!kept || by_age(&r->of.x[i], &r->of.x[kept - 1])) r->of.x[kept++] = r->of.x[i];
+    for (int64_t i = 0; i < r->of.n; i++) {
+        const struct candidate *c = &r->of.x[i];
+        if (c->step < r->steps.least || c->step > r->steps.most) continue;
+        if (!kept || by_age(c, &r->of.x[kept - 1])) r->of.x[kept++] = *c;
+    }
     r->of.n = kept;
     return MT_OK;
 }
@@ -115,30 +120,48 @@ static mt_status load_newest(struct resuming *r, int64_t *i, struct mt_ckpt_load
             return st;
         }
         if (was_complete(r, c, folder)) mt_damaged_add(&r->damaged, c->step);
+        if (!c->local) mt_ckpt_steps_add(&r->passed_over, c->step);
         if (r->job->me == 0) fprintf(stderr, "moetitan: passing over a checkpoint: %s\n", why.msg);
     }
     return MT_OK;
+}
+
+static mt_status load_sound(struct resuming *r, const char *advice, char path[MT_CKPT_PATH],
+                            struct mt_ckpt_loaded *out, mt_err *e)
+{
+    path[0] = 0;
+    *out = (struct mt_ckpt_loaded){0};
+    mt_status st = find_candidates(r, e);
+    int64_t i = r->of.n - 1;
+    if (st == MT_OK) st = load_newest(r, &i, out, e);
+    if (st == MT_OK && i >= 0) folder_of(r, &r->of.x[i], path);
+    free(r->of.x);
+    MT_TRY(st);
+    out->passed_over = r->passed_over;
+    /* The first process is asked: what others see of its folder may be late. */
+    if (!r->job->me && i < 0 && r->damaged.n) st = mt_damaged_refuse(&r->damaged, r->run_dir, advice, e);
+    return mt_job_agree(r->job, st, e);
 }
 
 mt_status mt_ckpt_resume_tiers(const char *run_dir, const struct mt_tier *tier, const mt_config *now,
                                const struct mt_ckpt_items *items, const struct mt_job *job,
                                char path[MT_CKPT_PATH], struct mt_ckpt_loaded *out, mt_err *e)
 {
-    struct resuming r = {.run_dir = run_dir, .tier = tier, .now = now, .items = items, .job = job};
-    path[0] = 0;
-    *out = (struct mt_ckpt_loaded){0};
-    mt_status st = find_candidates(&r, e);
-    int64_t i = r.of.n - 1;
-    if (st == MT_OK) st = load_newest(&r, &i, out, e);
-    if (st == MT_OK && i >= 0) folder_of(&r, &r.of.x[i], path);
-    free(r.of.x);
-    MT_TRY(st);
+    struct resuming r = {
+        .run_dir = run_dir, .tier = tier, .steps = {0, INT64_MAX}, .now = now, .items = items, .job = job};
     static const char advice[] =
         " (each is told above); put a copy back, or begin anew: with ckpt.resume: never, or "
         "without these folders";
-    /* The first process is asked: what others see of its folder may be late. */
-    if (!job->me && i < 0 && r.damaged.n) st = mt_damaged_refuse(&r.damaged, run_dir, advice, e);
-    return mt_job_agree(job, st, e);
+    return load_sound(&r, advice, path, out, e);
+}
+
+mt_status mt_ckpt_back(const char *run_dir, struct mt_ckpt_range steps, const mt_config *now,
+                       const struct mt_ckpt_items *items, const struct mt_job *job, char path[MT_CKPT_PATH],
+                       struct mt_ckpt_loaded *out, mt_err *e)
+{
+    struct resuming r = {.run_dir = run_dir, .steps = steps, .now = now, .items = items, .job = job};
+    static const char advice[] = " (each is told above), so that the run cannot go back to one";
+    return load_sound(&r, advice, path, out, e);
 }
 
 mt_status mt_ckpt_resume(const char *run_dir, const mt_config *now, const struct mt_ckpt_items *items,

@@ -22,6 +22,7 @@ struct mt_writers_options {
     int64_t chunk;    /* bytes of a buffer, a multiple of MT_PART_ALIGN */
     char *buffer;     /* threads + 1 of them, at a multiple of MT_PART_ALIGN; borrowed */
     int64_t rate;     /* bytes a second, at most; 0: no bound */
+    bool check;       /* every file is read back before it counts as written */
     double timeout_s; /* mt_writers_gate cancels a save that takes longer; 0: never */
     mt_status (*prepare)(void *arg,
                          mt_err *e); /* before the first file; NULL: nothing. Must not use the writers */
@@ -54,7 +55,7 @@ void mt_writers_cancel(struct mt_writers *w, const char *why);
 /* Returns when what comes `when` in the update of a rank, and everything before it, has been read by the save under way, if there
  * is one. Any thread. */
 void mt_writers_gate(struct mt_writers *w, int rank, int64_t when);
-/* Since the last mt_writers_begin: what it took to write everything, and what callers of the gate waited, the most of one rank. */
+/* Since the last mt_writers_begin: what it took to write everything, without reading it back, and what callers of the gate waited, the most of one rank. */
 struct mt_writers_report {
     double write_s, stalled_s;
 };

@@ -100,7 +100,7 @@ static inline bool mt_writers_gone(const struct mt_writers *w, int64_t turn)
 void mt_writers_end(struct mt_writers *w, enum mt_written state, const mt_err *e);
 /* The next bytes into a buffer. False: there are none. */
 bool mt_writers_read(struct mt_writers *w, char *buffer, struct mt_chunk *x);
-void mt_writers_write(struct mt_writers *w, const char *buffer, const struct mt_chunk *x);
+void mt_writers_write(struct mt_writers *w, char *buffer, const struct mt_chunk *x);
 /* What comes after the last file. */
 void mt_writers_finish(struct mt_writers *w);
 #endif

@@ -1,4 +1,6 @@
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -138,11 +140,19 @@ static struct mt_chunk fill(struct mt_writers *w, char *buffer)
     return x;
 }
 
-/* Not before the rate allows it. False: the save is over. */
+/* What the next buffer will take, with what fills it up to a block. */
+static int64_t next_bytes(const struct mt_writers *w)
+{
+    int64_t left = w->parts->file[w->c.file].bytes - w->c.file_at;
+    left += -left & (MT_PART_ALIGN - 1);
+    return left < w->o.chunk ? left : w->o.chunk;
+}
+/* Not before the rate allows these bytes, from the first one on. False: the save is over. */
 static bool wait_for_rate(struct mt_writers *w, int64_t turn)
 {
     if (!w->o.rate) return true;
-    struct timespec due = mt_clock_later(w->begun, (double)w->read_bytes / (double)w->o.rate);
+    double bytes = (double)(w->read_bytes + next_bytes(w));
+    struct timespec due = mt_clock_later(w->begun, bytes / (double)w->o.rate);
     while (!mt_writers_gone(w, turn) && mt_writers_wait_until(w, due)) continue;
     return !mt_writers_gone(w, turn);
 }
@@ -177,15 +187,22 @@ bool mt_writers_read(struct mt_writers *w, char *buffer, struct mt_chunk *x)
     return true;
 }
 
-/* All of a file is written: it and then its sums go to the disk. Without the lock. The sums get their name when they are whole: whoever
- * sees them may rely on both. */
-static mt_status finish_file(const struct mt_part_file *f, int fd, const char *path, const char *sums_path,
-                             const struct mt_turn *turn, mt_err *e)
+static uint64_t told_sum(const struct mt_part_file *f)
+{
+    char digits[17];
+    snprintf(digits, sizeof digits, "%.16s", f->sums + f->sum_at);
+    return strtoull(digits, NULL, 16);
+}
+
+/* A file is on the disk: its sums follow. Without the lock. They get their name when they are whole: whoever sees them may rely on
+ * both. */
+static mt_status finish_file(const struct mt_writers *w, const struct mt_part_file *f, char *buffer,
+                             const char *path, const char *sums_path, const struct mt_turn *turn, mt_err *e)
 {
     char whole[MT_WRITERS_PATH + 8];
     uint64_t sum;
     snprintf(whole, sizeof whole, "%s.tmp", sums_path);
-    MT_TRY(mt_direct_finish(fd, path, f->bytes, e));
+    if (w->o.check) MT_TRY(mt_direct_check(path, f->bytes, told_sum(f), buffer, w->o.chunk, turn, e));
     if (mt_turn_is_over(turn)) return MT_OK; /* the sums may be another save's by now */
     MT_TRY(mt_write_file(whole, f->sums, f->sums_bytes, &sum, e));
     MT_REQUIRE(!rename(whole, sums_path), e, MT_IO, "cannot rename '%s': %s", whole, strerror(errno));
@@ -207,7 +224,6 @@ void mt_writers_finish(struct mt_writers *w)
     const struct mt_turn turn = {w, w->turn};
     mt_err e = {0};
     w->finishing = true;
-    w->write_s = mt_clock_between(w->begun, mt_clock_now());
     memcpy(folder, w->folder, sizeof folder);
     pthread_mutex_unlock(&w->lock);
     mt_status st = w->parts->n_files ? mt_sync_folder(folder, &e) : MT_OK;
@@ -217,17 +233,22 @@ void mt_writers_finish(struct mt_writers *w)
         mt_writers_end(w, st == MT_OK ? MT_WRITTEN_DONE : MT_WRITTEN_FAILED, &e);
 }
 
-static void finish(struct mt_writers *w, const struct mt_chunk *x, const char *path)
+/* All of a file is written. */
+static void finish(struct mt_writers *w, const struct mt_chunk *x, char *buffer, const char *path)
 {
     char sums[MT_WRITERS_PATH];
     const struct mt_turn turn = {w, w->turn};
+    const struct mt_part_file *f = &w->parts->file[x->file];
     mt_err e = {0};
     file_path(w, x->file, "json", sums);
     pthread_mutex_unlock(&w->lock);
-    mt_status st = finish_file(&w->parts->file[x->file], x->to->fd, path, sums, &turn, &e);
+    mt_status st = mt_direct_finish(x->to->fd, path, f->bytes, &e);
+    struct timespec written = mt_clock_now();
+    if (st == MT_OK && !mt_turn_is_over(&turn)) st = finish_file(w, f, buffer, path, sums, &turn, &e);
     pthread_mutex_lock(&w->lock);
     int error = drop(w, x->to);
     if (mt_writers_gone(w, turn.turn)) return;
+    w->write_s = fmax(w->write_s, mt_clock_between(w->begun, written));
     if (st == MT_OK && error)
         st = mt_err_set(&e, MT_IO, "cannot bring '%s' to the disk: %s", path, strerror(error));
     if (st != MT_OK)
@@ -236,7 +257,7 @@ static void finish(struct mt_writers *w, const struct mt_chunk *x, const char *p
         mt_writers_finish(w);
 }
 
-void mt_writers_write(struct mt_writers *w, const char *buffer, const struct mt_chunk *x)
+void mt_writers_write(struct mt_writers *w, char *buffer, const struct mt_chunk *x)
 {
     char path[MT_WRITERS_PATH];
     int64_t turn = w->turn;
@@ -246,7 +267,7 @@ void mt_writers_write(struct mt_writers *w, const char *buffer, const struct mt_
     mt_status st = mt_direct_write(x->to->fd, path, buffer, x->bytes, x->at, &e);
     pthread_mutex_lock(&w->lock);
     if (!mt_writers_gone(w, turn) && st == MT_OK && !--w->left[x->file]) {
-        finish(w, x, path);
+        finish(w, x, buffer, path);
         return;
     }
     (void)drop(w, x->to);

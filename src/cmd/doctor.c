@@ -1,9 +1,11 @@
 /* doctor.c: `moetitan doctor`: is this machine, or each node of this allocation, fit to train? `--calibrate FILE`: this machine as a
- * cluster file. */
+ * cluster file; with --cluster: that file, with what copies take here. */
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "cmd/cmd.h"
 #include "cmd/doctor_verdict.h"
@@ -14,7 +16,7 @@
 #define USAGE                                                                                                \
     "usage: moetitan doctor [CONFIG.yaml [key=value ...]] [--cluster NAME|FILE] [--tolerance X] [--quick]; " \
     "under srun or mpirun "                                                                                  \
-    "for many nodes; moetitan doctor --calibrate FILE.yaml [--quick]"
+    "for many nodes; moetitan doctor --calibrate FILE.yaml [--cluster NAME|FILE] [--quick]"
 
 struct asked {
     const char *calibrate, *cluster;
@@ -24,9 +26,10 @@ struct asked {
     int n_args;
 };
 
-static mt_status write_cluster(const struct mt_cluster *c, FILE *f, const char *path, mt_err *e)
+static mt_status write_cluster(const struct mt_cluster *c, const char *what, FILE *f, const char *path,
+                               mt_err *e)
 {
-    fprintf(f, "# One worker of this machine's cpu, by `moetitan doctor --calibrate`: docs/plan.md.\n");
+    fprintf(f, "# %s, by `moetitan doctor --calibrate`: docs/plan.md.\n", what);
     mt_cluster_write(c, f);
     MT_REQUIRE(!fflush(f) && !ferror(f), e, MT_IO, "cannot write '%s': disk full?", path);
     return MT_OK;
@@ -65,7 +68,7 @@ static mt_status calibrate(const char *path, bool quick, mt_err *e)
     mt_status st = !k   ? mt_err_set(e, MT_IO, "no memory for a calibration")
                    : !f ? mt_err_set(e, MT_IO, "cannot write '%s': %s", path, strerror(errno))
                         : mt_calibrate(k, quick, e);
-    if (st == MT_OK) st = write_cluster(&k->cluster, f, path, e);
+    if (st == MT_OK) st = write_cluster(&k->cluster, "One worker of this machine's cpu", f, path, e);
     if (st == MT_OK) {
         print_rates(k);
         print_summary(k, path);
@@ -84,6 +87,58 @@ static mt_status load_cluster(const char *name, struct mt_cluster *c, mt_err *e)
     MT_REQUIRE(mt_site_shared(shared, path, sizeof path), e, MT_CONFIG, "no %s here or in the installation",
                shared);
     return mt_cluster_load(c, path, e);
+}
+
+/* ---- what copies to, from and between GPUs take, for a cluster file that says the rest ---- */
+static void set_rate(struct mt_cluster *c, enum mt_cluster_key k, double rate, const char *source)
+{
+    const struct mt_cluster_row *row = &mt_cluster_rows[k];
+    if (isnan(rate)) {
+        printf("%-10s %8.1f GB/s, as it was: %s\n", row->key, 1e-9 * c->of[k].value, c->of[k].source);
+        return;
+    }
+    c->of[k].value = fmin(fmax(rate, row->low), row->high);
+    snprintf(c->of[k].source, sizeof c->of[k].source, "%s", source);
+    printf("%-10s %8.1f GB/s, %s\n", row->key, 1e-9 * c->of[k].value, source);
+}
+static mt_status measure_copies(struct mt_cluster *c, const struct asked *a, mt_err *e)
+{
+    const struct mt_job job = mt_job_alone(1);
+    char source[MT_CLUSTER_TEXT], date[16];
+    time_t now = time(NULL);
+    struct tm day;
+    struct mt_rank_facts f;
+    MT_TRY(load_cluster(a->cluster, c, e));
+    MT_REQUIRE(!strcmp(c->target, "cuda"), e, MT_CONFIG,
+               "doctor --calibrate with --cluster measures copies of GPUs, and %s is a cluster file for %s; "
+               "without --cluster this machine's cpu is measured",
+               a->cluster, c->target);
+    mt_doctor_forget(&f);
+    mt_doctor_copies(&f, 0, &job, a->quick);
+    MT_REQUIRE(f.x[MT_FACT_works] == 1, e, MT_DEVICE,
+               "doctor --calibrate with --cluster: no GPU to measure: %s", f.device);
+    strftime(date, sizeof date, "%Y-%m-%d", gmtime_r(&now, &day));
+    snprintf(source, sizeof source, "measured here, %s, %.120s%s", date, f.device,
+             a->quick ? ", quickly" : "");
+    set_rate(c, MT_CLUSTER_host_h2d, f.x[MT_FACT_h2d], source);
+    set_rate(c, MT_CLUSTER_host_d2h, f.x[MT_FACT_d2h], source);
+    set_rate(c, MT_CLUSTER_node_pair, f.x[MT_FACT_p2p], source);
+    return MT_OK;
+}
+static mt_status calibrate_copies(const struct asked *a, mt_err *e)
+{
+    struct mt_cluster *c = calloc(1, sizeof *c);
+    mt_status st = c ? measure_copies(c, a, e) : mt_err_set(e, MT_IO, "no memory for a cluster file");
+    FILE *f = NULL;
+    if (st == MT_OK) {
+        f = fopen(a->calibrate, "w");
+        st = f ? write_cluster(c, "A cluster file, with this machine's copies to, from and between GPUs", f,
+                               a->calibrate, e)
+               : mt_err_set(e, MT_IO, "cannot write '%s': %s", a->calibrate, strerror(errno));
+    }
+    if (f) fclose(f);
+    free(c);
+    return st;
 }
 
 /* All ranks' facts, on all ranks. */
@@ -183,7 +238,10 @@ mt_status mt_cmd_doctor(int argc, char **argv, mt_err *e)
     a->args = (char **)(a + 1);
     a->tolerance = 0.8;
     mt_status st = read_arguments(argc, argv, a, e);
-    if (st == MT_OK) st = a->calibrate ? calibrate(a->calibrate, a->quick, e) : examine_job(a, e);
+    if (st == MT_OK)
+        st = !a->calibrate ? examine_job(a, e)
+             : a->cluster  ? calibrate_copies(a, e)
+                           : calibrate(a->calibrate, a->quick, e);
     free(a);
     return st;
 }

@@ -127,14 +127,11 @@ static bool ask_gpu(const char *id, const char *query, char out[MT_SPAWN_TEXT])
     if (ok) memcpy(out, x.out, sizeof x.out);
     return ok;
 }
-static mt_status look_at_gpu(struct mt_rank_facts *f, mt_err *e)
+static void look_at_gpu(struct mt_rank_facts *f, int gpu)
 {
     char id[64], text[MT_SPAWN_TEXT];
     double mib, mhz, ecc;
-    int gpu, seen = visible_gpus();
-    f->x[MT_FACT_gpus] = seen;
-    MT_TRY(mt_launch_gpu(seen, getenv, &gpu, e));
-    if (gpu < 0) return MT_OK;
+    if (gpu < 0) return;
     gpu_name(gpu, id);
     if (ask_gpu(id, "memory.total,clocks.max.sm,name", text) &&
         sscanf(text, "%lf, %lf, %63[^\n]", &mib, &mhz, f->gpu) == 3) {
@@ -145,22 +142,32 @@ static mt_status look_at_gpu(struct mt_rank_facts *f, mt_err *e)
         f->x[MT_FACT_gpu_ecc] = ecc;
     if (ask_gpu(id, "clocks_throttle_reasons.hw_slowdown", text))
         f->x[MT_FACT_gpu_slowed] = !strncmp(text, "Active", 6);
-    return MT_OK;
+}
+
+void mt_doctor_forget(struct mt_rank_facts *f)
+{
+    memset(f, 0, sizeof *f);
+    for (int i = 0; i < MT_N_FACTS; i++) f->x[i] = NAN;
 }
 
 mt_status mt_doctor_here(struct mt_rank_facts *f, const struct mt_job *job, bool quick, mt_err *e)
 {
     struct mt_set cpus = mt_cpus_mine();
     struct mt_numa numa;
-    for (int i = 0; i < MT_N_FACTS; i++) f->x[i] = NAN;
+    int gpu = -1;
+    mt_doctor_forget(f);
     gethostname(f->node, sizeof f->node - 1);
     f->x[MT_FACT_cores] = mt_set_count(&cpus);
     mt_set_text(&cpus, f->cpus, sizeof f->cpus);
     mt_status st = mt_numa_read(&numa, "/sys/devices/system/node", &cpus, e);
     if (st == MT_OK) mt_set_text(&numa.local, f->numa, sizeof f->numa);
     f->x[MT_FACT_memory] = memory_free() / job->on_node;
-    if (st == MT_OK) st = look_at_gpu(f, e);
+    f->x[MT_FACT_gpus] = visible_gpus();
+    if (st == MT_OK) st = mt_launch_gpu(visible_gpus(), getenv, &gpu, e);
     MT_TRY(mt_job_agree(job, st, e));
+    look_at_gpu(f, gpu);
     f->x[MT_FACT_clock] = clock_of_a_core(quick);
-    return copy_rate(job, quick, mt_set_count(&cpus), &f->x[MT_FACT_copy], e);
+    MT_TRY(copy_rate(job, quick, mt_set_count(&cpus), &f->x[MT_FACT_copy], e));
+    mt_doctor_copies(f, gpu, job, quick);
+    return MT_OK;
 }

@@ -15,6 +15,11 @@ struct row {
     enum kind kind;
 };
 
+/* A cluster file for the cpu says something else by the same numbers. */
+static double cuda_rate(const struct mt_cluster *c, enum mt_cluster_key k)
+{
+    return !strcmp(c->target, "cuda") ? c->of[k].value : 0;
+}
 static void fill_rows(struct row rows[MT_N_FACTS], const struct mt_cluster *c)
 {
     const struct row of[] = {
@@ -100,7 +105,9 @@ static void print_node(const struct row *rows, const struct mt_rank_facts *f, in
     }
     printf("%-20s %5d", f[first].node, ranks);
     for (int k = 0; k < MT_N_FACTS; k++) {
-        char text[32] = "-";
+        bool copies = k == MT_FACT_h2d || k == MT_FACT_d2h || k == MT_FACT_p2p;
+        char text[32];
+        snprintf(text, sizeof text, "%s", copies && !f[first].devices ? "no device" : "-");
         if (!isnan(least[k])) snprintf(text, sizeof text, "%.*f", rows[k].digits, least[k] / rows[k].unit);
         printf(" %9s", text);
     }
@@ -122,6 +129,27 @@ static void tell_binding(const struct mt_rank_facts *f, int n)
         if (same > 1 && is_first(f, i))
             printf("%s: note: %d ranks share processors %s: srun --cpu-bind=cores gives each its own\n",
                    f[i].node, same, f[i].cpus);
+    }
+}
+
+/* Why copies of a node's ranks have no rate. */
+static void tell_devices(const struct mt_rank_facts *f, int n)
+{
+    for (int i = 0; i < n; i++) {
+        const bool failed = f[i].devices && f[i].x[MT_FACT_works] < 1;
+        int ranks = 0;
+        for (int k = 0; k < n; k++) ranks += !strcmp(f[k].node, f[i].node);
+        if (failed)
+            printf("%s: rank %d: %s\n", f[i].node, i, f[i].device);
+        else if (!is_first(f, i))
+            continue;
+        else if (!f[i].devices && f[i].device[0])
+            printf("%s: note: nothing is copied to, from or between GPUs, there is no device: %s\n",
+                   f[i].node, f[i].device);
+        else if (f[i].devices == 1 && ranks > 1)
+            printf("%s: note: its ranks see one GPU each, and nothing is copied between GPUs: srun "
+                   "--gres=gpu:%d --gpu-bind=none shows all to all\n",
+                   f[i].node, ranks);
     }
 }
 
@@ -154,6 +182,7 @@ int mt_doctor_verdict(const struct mt_rank_facts *f, int n, const struct mt_clus
     for (int i = 0; i < n; i++)
         if (is_first(f, i)) print_node(rows, f, n, i);
     tell_binding(f, n);
+    tell_devices(f, n);
     for (int k = 0; k < MT_N_FACTS; k++) {
         double least = expected(&rows[k], median(f, n, k, room), tolerance, c, who, sizeof who);
         memset(marked, 0, (size_t)n);

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "cmd/page_style.h"
 
@@ -92,6 +93,26 @@ void mt_svg_begin_alone(FILE *f, double width, double height, const char *label)
 void mt_svg_end(FILE *f)
 {
     fputs("</svg>\n", f);
+}
+
+/* The light palette's value of a name of n characters ("--ink"), up to the next semicolon; "" is none of the page's. */
+static const char *light(const char *name, size_t n)
+{
+    for (const char *at = MT_PAGE_LIGHT; *at; at += strcspn(at, ";") + 1)
+        if (!strncmp(at, name, n) && at[n] == ':') return at + n + 1;
+    return "";
+}
+void mt_svg_resolved(FILE *f, const char *svg)
+{
+    static const char var[] = "var(";
+    for (const char *at; (at = strstr(svg, var)); svg = at + 1) {
+        fwrite(svg, 1, (size_t)(at - svg), f);
+        const char *name = at + sizeof var - 1;
+        at = name + strcspn(name, ")");
+        const char *value = light(name, (size_t)(at - name));
+        fwrite(value, 1, strcspn(value, ";"), f);
+    }
+    fputs(svg, f);
 }
 
 void mt_svg_rect(FILE *f, const char *style, double x, double y, double width, double height, const char *tip)

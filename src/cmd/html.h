@@ -19,6 +19,8 @@ void mt_svg_begin(FILE *f, double width, double height, const char *label);
 /* The same as a file of its own, with a margin and the page's colours. */
 void mt_svg_begin_alone(FILE *f, double width, double height, const char *label);
 void mt_svg_end(FILE *f);
+/* A drawing that begins alone, for programs that know no variables of CSS: its colours written out, the light ones. */
+void mt_svg_resolved(FILE *f, const char *svg);
 /* style: classes of the page. tip: what is shown where the pointer rests; NULL: nothing. */
 void mt_svg_rect(FILE *f, const char *style, double x, double y, double width, double height,
                  const char *tip);

@@ -9,23 +9,27 @@
 #include "cmd/html.h"
 #include "cmd/report_draw.h"
 #include "config/table.h"
+#include "launch/spawn.h"
 #include "train/say.h"
 
-#define USAGE "usage: moetitan report RUN_DIR ... [-o FILE.html] [--svg FOLDER]"
+#define USAGE "usage: moetitan report RUN_DIR ... [-o FILE.html] [--svg FOLDER] [--png FOLDER]"
 enum { MOST_RUNS = 16, MOST_EVENTS = 200 };
 
 struct report {
     struct mt_report_run *run; /* owned: [n] */
     const char *dir[MOST_RUNS];
     int n;
-    const char *out, *svg;
+    const char *out, *svg, *png;
 };
 
 static mt_status read_arguments(int argc, char **argv, struct report *r, mt_err *e)
 {
     *r = (struct report){.out = "report.html"};
     for (int i = 1; i < argc; i++) {
-        const char **value = !strcmp(argv[i], "-o") ? &r->out : !strcmp(argv[i], "--svg") ? &r->svg : NULL;
+        const char **value = !strcmp(argv[i], "-o")      ? &r->out
+                             : !strcmp(argv[i], "--svg") ? &r->svg
+                             : !strcmp(argv[i], "--png") ? &r->png
+                                                         : NULL;
         if (value) {
             MT_REQUIRE(i + 1 < argc, e, MT_CONFIG, "report: %s needs a value; " USAGE, argv[i]);
             *value = argv[++i];
@@ -263,26 +267,74 @@ static mt_status write_page(FILE *f, const struct report *r, mt_err *e)
 }
 
 /* ---- files ---- */
+/* One picture, by its place among the curves; behind them, the two of experts. */
+static mt_status draw(FILE *f, const struct report *r, int which, mt_err *e)
+{
+    return which < MT_N_CURVES ? mt_curve_draw(f, r->run, r->n, (enum mt_report_curve)which, true, e)
+                               : mt_experts_draw(f, r->run, which > MT_N_CURVES, true, e);
+}
 static mt_status svg_file(const struct report *r, const char *name, int which, mt_err *e)
 {
     char path[MT_CONFIG_PATH + 128];
     FILE *f;
     snprintf(path, sizeof path, "%.1023s/%s.svg", r->svg, name);
     MT_TRY(mt_print_open(&f, path, e));
-    mt_status st = which < MT_N_CURVES ? mt_curve_draw(f, r->run, r->n, (enum mt_report_curve)which, true, e)
-                                       : mt_experts_draw(f, r->run, which > MT_N_CURVES, true, e);
+    mt_status st = draw(f, r, which, e);
     mt_status closed = mt_print_close(f, path, e);
     return st == MT_OK ? closed : st;
 }
-static mt_status write_pictures(const struct report *r, mt_err *e)
+/* librsvg's own program, which knows neither variables of CSS nor what a reader's system prefers. */
+static mt_status png_file(const struct report *r, const char *name, int which, mt_err *e)
 {
-    MT_TRY(mt_make_folders(r->svg, e));
+    char path[MT_CONFIG_PATH + 128], out[MT_CONFIG_PATH + 160];
+    char *drawn = NULL, *plain = NULL;
+    size_t bytes;
+    struct mt_spawned x;
+    snprintf(path, sizeof path, "%.1023s/%s.png", r->png, name);
+    snprintf(out, sizeof out, "--output=%s", path);
+    const char *const argv[] = {"rsvg-convert", "--format=png", "--zoom=2", out, NULL};
+    FILE *f = open_memstream(&drawn, &bytes);
+    MT_REQUIRE(f, e, MT_IO, "no memory for a picture");
+    mt_status st = draw(f, r, which, e);
+    fclose(f);
+    f = st == MT_OK ? open_memstream(&plain, &bytes) : NULL;
+    if (f) {
+        mt_svg_resolved(f, drawn);
+        fclose(f);
+        st = mt_spawn(&x, argv, plain, e);
+        if (st == MT_OK && x.code)
+            st = mt_err_set(e, MT_IO, "%s: rsvg-convert cannot write it (exit code %d): %.300s", path, x.code,
+                            x.err);
+    }
+    free(drawn);
+    free(plain);
+    return st;
+}
+
+static mt_status each_picture(const struct report *r, const char *folder,
+                              mt_status (*file)(const struct report *, const char *, int, mt_err *),
+                              mt_err *e)
+{
+    MT_TRY(mt_make_folders(folder, e));
     for (int c = 0; c < MT_N_CURVES; c++)
         if (mt_curve_there(r->run, r->n, (enum mt_report_curve)c))
-            MT_TRY(svg_file(r, mt_curve_file((enum mt_report_curve)c), c, e));
+            MT_TRY(file(r, mt_curve_file((enum mt_report_curve)c), c, e));
     if (r->n > 1 || !r->run[0].n_experts) return MT_OK;
-    MT_TRY(svg_file(r, "experts", MT_N_CURVES, e));
-    return svg_file(r, "experts-over-steps", MT_N_CURVES + 1, e);
+    MT_TRY(file(r, "experts", MT_N_CURVES, e));
+    return file(r, "experts-over-steps", MT_N_CURVES + 1, e);
+}
+/* Asked before anything is written. */
+static mt_status find_converter(mt_err *e)
+{
+    struct mt_spawned x;
+    mt_err why = {0};
+    const char *const argv[] = {"rsvg-convert", "--version", NULL};
+    MT_REQUIRE(
+        mt_spawn(&x, argv, NULL, &why) == MT_OK && !x.code, e, MT_CONFIG,
+        "report: --png needs librsvg's program rsvg-convert, and %s; install it (Debian: apt-get install "
+        "librsvg2-bin), or take --svg",
+        why.code ? why.msg : "it fails here");
+    return MT_OK;
 }
 
 static mt_status write_report(const struct report *r, mt_err *e)
@@ -291,7 +343,8 @@ static mt_status write_report(const struct report *r, mt_err *e)
     MT_TRY(mt_print_open(&f, r->out, e));
     mt_status st = write_page(f, r, e), closed = mt_print_close(f, r->out, e);
     if (st == MT_OK) st = closed;
-    if (st == MT_OK && r->svg) st = write_pictures(r, e);
+    if (st == MT_OK && r->svg) st = each_picture(r, r->svg, svg_file, e);
+    if (st == MT_OK && r->png) st = each_picture(r, r->png, png_file, e);
     if (st == MT_OK && strcmp(r->out, "-") != 0)
         mt_say("report    %d run%s: %s\n", r->n, r->n > 1 ? "s" : "", r->out);
     return st;
@@ -301,6 +354,7 @@ mt_status mt_cmd_report(int argc, char **argv, mt_err *e)
 {
     struct report r;
     MT_TRY(read_arguments(argc, argv, &r, e));
+    if (r.png) MT_TRY(find_converter(e));
     r.run = calloc((size_t)r.n, sizeof *r.run);
     mt_status st = r.run ? MT_OK : mt_err_set(e, MT_IO, "no memory for %d runs", r.n);
     for (int i = 0; i < r.n && st == MT_OK; i++) st = mt_report_read(&r.run[i], r.dir[i], e);

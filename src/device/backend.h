@@ -6,6 +6,19 @@
 #include "device/device.h"
 #include "device/target.h"
 
+/* Copies that are timed, of a device that nothing else uses. A call that fails, or bytes that arrive as others: DEVICE. */
+struct mt_probe_ops {
+    int (*devices)(void); /* that this process sees */
+    /* `bytes` on the device, and in pinned host memory of its memory node; one whose node is not told: of this process's.
+     * IO, NOFIT: no host memory. Nothing is left open then. */
+    mt_status (*open)(void **probe, int device, int64_t bytes, mt_err *e);
+    /* Seconds to the device, and back. */
+    mt_status (*host)(void *probe, double *to_device, double *to_host, mt_err *e);
+    /* Seconds from another device of this process to this one. */
+    mt_status (*peer)(void *probe, int peer, double *seconds, mt_err *e);
+    void (*close)(void *probe); /* NULL is fine */
+};
+
 struct mt_backend_ops {
     const struct mt_device_ops *device;
     const struct mt_target *(*target)(void); /* what ledgers are laid out for */
@@ -21,6 +34,7 @@ struct mt_backend_ops {
     double (*peak_flops)(void *backend,
                          mt_dtype t); /* of the devices in use: what products may reach at most */
     void (*close)(void *backend);     /* NULL is fine */
+    const struct mt_probe_ops *probe;
 };
 
 /* The device "cuda"; NULL: this program was built without. */

@@ -122,7 +122,8 @@ void mt_stream_throttle(struct mt_stream *s, mt_event ev);
 void mt_host_read(struct mt_stream *s, enum mt_read_kind kind, int64_t index, mt_view src, void *dst);
 /* Address of a view, for set-up and tests; not while operations run. One in the device arena is the device's: mt_copy_now. */
 void *mt_address(const struct mt_ctx *c, mt_view v);
-/* Copies bytes between the host's own memory and an arena while nothing runs; c NULL: one that the host reaches. DEVICE. */
+/* Copies bytes between the host's own memory and an arena, by any thread, also while operations run that do not write them, nor
+ * read those it writes; c NULL: one that the host reaches. DEVICE. */
 MT_MUST_USE mt_status mt_copy_now(const struct mt_ctx *c, void *to, const void *from, int64_t bytes,
                                   mt_err *e);
 

@@ -13,8 +13,9 @@ struct mt_state_row {
 };
 extern const struct mt_state_row mt_state_rows[MT_N_STATES];
 
-/* The rows of masters, gradients, moments and weights of all dealt buckets, once these are cut, and each one's place in them. A
- * rank has something of few of these buckets: rows of their own, sized for the largest piece, would be mostly empty. */
+/* The rows of masters, gradients, moments and weights of all buckets with uneven pieces, once these are cut, and each one's place
+ * in them: dense ones in rows of theirs, experts in theirs. A rank has something of few of these buckets, or more of one than of
+ * the next: rows of their own, sized for the largest piece, would be partly empty. */
 void mt_store_shared_rows(struct mt_store *s, struct mt_ledger *g, bool inference);
 /* Each one's place anew, where the rank has changed. */
 void mt_store_shared_places(struct mt_store *s);

@@ -270,7 +270,7 @@ static void state_rows(struct mt_store *s, int i, struct mt_ledger *g, bool infe
     for (int w = 0; w < MT_N_STATES; w++) {
         bool keep = (!inference || w == MT_STATE_MASTER) && (w != MT_STATE_V || b->adamw);
         b->host[w] = keep && b->work_bytes && s->offload.host[w];
-        if (b->dealt) continue; /* in a row that dealt buckets share */
+        if (b->shared) continue; /* in a row with others */
         b->row[w] = keep ? mt_row_add(g, b->host[w] ? MT_HOST_ARENA : MT_DEVICE_ARENA,
                                       mt_state_rows[w].row_class, 4 * b->piece, "%s.%s",
                                       mt_state_rows[w].name, name)
@@ -278,12 +278,12 @@ static void state_rows(struct mt_store *s, int i, struct mt_ledger *g, bool infe
     }
     offload_rows(b, g, name);
     /* Of the working copy and its fp8 form one is kept from step to step: what operations read, or what the others gather; of
-     * dealt buckets in a row that they share. The other one is made strip by strip where the masters come that way. */
+     * buckets with uneven pieces in a row that they share. The other one is made strip by strip where the masters come that way. */
     bool shard = b->members > 1, whole = !b->host[MT_STATE_MASTER];
-    if (b->work_bytes && (b->fp8 ? whole || !shard : !b->dealt))
+    if (b->work_bytes && (b->fp8 ? whole || !shard : !b->shared))
         b->work_row = mt_row_add(g, MT_DEVICE_ARENA, b->fp8 && shard ? MT_ROW_OPTIM : MT_ROW_WEIGHT,
                                  b->work_piece, "work.%s", name);
-    if (b->fp8 && !b->dealt && (whole || shard))
+    if (b->fp8 && !b->shared && (whole || shard))
         b->wire_row = mt_row_add(g, MT_DEVICE_ARENA, shard ? MT_ROW_WEIGHT : MT_ROW_OPTIM, b->wire_piece,
                                  "fp8.%s", name);
 }

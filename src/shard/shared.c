@@ -1,4 +1,4 @@
-/* shared.c: the rows that dealt buckets share. */
+/* shared.c: the rows that buckets with uneven pieces share. */
 #include <stdlib.h>
 
 #include "shard/buckets.h"
@@ -9,9 +9,9 @@ struct filling {
     int members;
     int64_t align;
 };
-static void filling_open(struct filling *x, const struct mt_store *s, int64_t align)
+static void filling_open(struct filling *x, const struct mt_store *s, bool experts, int64_t align)
 {
-    int n = mt_mesh_place(&s->mesh, MT_GROUP_SHARD, s->rank).n;
+    int n = mt_mesh_place(&s->mesh, experts ? MT_GROUP_SLOT : MT_GROUP_SHARD, s->rank).n;
     *x = (struct filling){calloc((size_t)n, sizeof *x->end), n, align};
     MT_ASSERT(x->end);
 }
@@ -32,47 +32,54 @@ static int64_t filling_most(const struct filling *x)
     return most;
 }
 
+static bool shares(const struct mt_store *s, const struct mt_bucket *b, bool experts)
+{
+    return b->shared && s->unit[b->unit].experts == experts;
+}
+
 /* Places in the row of states of those with a working copy, whose state may be in host memory, or of those without. Buckets with
  * second moments come first, so that the row of those ends with them. most: elements with second moments; all. */
-static void state_places(struct mt_store *s, bool work, int64_t most[2])
+static void state_places(struct mt_store *s, bool experts, bool work, int64_t most[2])
 {
     struct filling x;
-    filling_open(&x, s, s->target->align / 4);
+    filling_open(&x, s, experts, s->target->align / 4);
     for (int last = 0; last < 2; last++) {
         for (int i = 0; i < s->n_buckets; i++) {
             struct mt_bucket *b = &s->bucket[i];
-            if (b->dealt && !b->f32 == work && b->adamw == !last) b->at = filling_add(&x, b->edge, b->me);
+            if (shares(s, b, experts) && !b->f32 == work && b->adamw == !last)
+                b->at = filling_add(&x, b->edge, b->me);
         }
         most[last] = filling_most(&x);
     }
     free(x.end);
 }
-static void states(struct mt_store *s, struct mt_ledger *g, bool inference, bool work)
+static void states(struct mt_store *s, struct mt_ledger *g, bool inference, bool experts, bool work)
 {
     int64_t most[2];
-    state_places(s, work, most);
+    state_places(s, experts, work, most);
     for (int w = 0; w < MT_N_STATES; w++) {
         int64_t elements = most[w != MT_STATE_V];
         bool keep = elements && (!inference || w == MT_STATE_MASTER);
         enum mt_arena arena = work && s->offload.host[w] ? MT_HOST_ARENA : MT_DEVICE_ARENA;
-        int32_t row = keep ? mt_row_add(g, arena, mt_state_rows[w].row_class, 4 * elements, "%s.owned%s",
-                                        mt_state_rows[w].name, work ? "" : ".f32")
+        int32_t row = keep ? mt_row_add(g, arena, mt_state_rows[w].row_class, 4 * elements, "%s.%s%s",
+                                        mt_state_rows[w].name, experts ? "experts" : "owned",
+                                        work ? "" : ".f32")
                            : -1;
         for (int i = 0; i < s->n_buckets; i++) {
             struct mt_bucket *b = &s->bucket[i];
-            if (b->dealt && !b->f32 == work) b->row[w] = w == MT_STATE_V && !b->adamw ? -1 : row;
+            if (shares(s, b, experts) && !b->f32 == work) b->row[w] = w == MT_STATE_V && !b->adamw ? -1 : row;
         }
     }
 }
 
 /* Places in the row of what stays of working copies, or of their fp8 forms; returns its bytes. */
-static int64_t weight_places(struct mt_store *s, bool fp8)
+static int64_t weight_places(struct mt_store *s, bool experts, bool fp8)
 {
     struct filling x;
-    filling_open(&x, s, s->target->align);
+    filling_open(&x, s, experts, s->target->align);
     for (int i = 0; i < s->n_buckets; i++) {
         struct mt_bucket *b = &s->bucket[i];
-        if (!b->dealt || b->fp8 != fp8 || !b->work_bytes) continue;
+        if (!shares(s, b, experts) || b->fp8 != fp8 || !b->work_bytes) continue;
         if (fp8)
             b->wire_at = filling_add(&x, b->wire_edge, b->me);
         else
@@ -82,30 +89,34 @@ static int64_t weight_places(struct mt_store *s, bool fp8)
     free(x.end);
     return most;
 }
-static void weights(struct mt_store *s, struct mt_ledger *g, bool fp8)
+static void weights(struct mt_store *s, struct mt_ledger *g, bool experts, bool fp8)
 {
-    int64_t most = weight_places(s, fp8);
+    int64_t most = weight_places(s, experts, fp8);
     if (!most) return;
-    int32_t row = mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_WEIGHT, most, "%s.owned", fp8 ? "fp8" : "work");
+    int32_t row = mt_row_add(g, MT_DEVICE_ARENA, MT_ROW_WEIGHT, most, "%s.%s", fp8 ? "fp8" : "work",
+                             experts ? "experts" : "owned");
     for (int i = 0; i < s->n_buckets; i++) {
         struct mt_bucket *b = &s->bucket[i];
-        if (b->dealt && b->fp8 == fp8 && b->work_bytes) *(fp8 ? &b->wire_row : &b->work_row) = row;
+        if (shares(s, b, experts) && b->fp8 == fp8 && b->work_bytes)
+            *(fp8 ? &b->wire_row : &b->work_row) = row;
     }
 }
 
 void mt_store_shared_places(struct mt_store *s)
 {
     int64_t most[2];
-    for (int i = 0; i < 2; i++) {
-        state_places(s, i, most);
-        weight_places(s, i);
+    for (int i = 0; i < 4; i++) {
+        state_places(s, i / 2, i % 2, most);
+        weight_places(s, i / 2, i % 2);
     }
 }
 
 void mt_store_shared_rows(struct mt_store *s, struct mt_ledger *g, bool inference)
 {
-    states(s, g, inference, true);
-    states(s, g, inference, false);
-    weights(s, g, false);
-    weights(s, g, true);
+    for (int experts = 0; experts < 2; experts++) {
+        states(s, g, inference, experts, true);
+        states(s, g, inference, experts, false);
+        weights(s, g, experts, false);
+        weights(s, g, experts, true);
+    }
 }

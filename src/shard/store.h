@@ -10,7 +10,7 @@
  * one range of each. Experts of a layer lie one after another, each with all its matrices: whole experts are owned.
  *
  * A bucket is cut over its group. Experts: at whole experts over the ranks of their slot, and where those do not divide, the
- * larger pieces go round from layer to layer. Dense matrices, over the ranks of a replica: flat, at panels, rows or elements;
+ * larger pieces go round from layer to layer, in rows that they share. Dense matrices, over the ranks of a replica: flat, at panels, rows or elements;
  * or in blocks, which are attention heads or tiles of 128 rows; or owned, each whole on one rank, in the order of their
  * owners. Owners are balanced over the whole model, so a rank has something of few of these buckets: they share rows, and a
  * rank's pieces of all of them lie one behind the other. A group of one has no gathered copy: operations read the
@@ -73,7 +73,9 @@ struct mt_bucket {
     bool f32;           /* of matrices of that form; the others have a working copy */
     bool adamw;         /* some tensor of it has a second moment */
     enum mt_placement placement;
-    bool dealt; /* dense and owned, by more than one: pieces of any size, in rows that such buckets share */
+    bool dealt; /* dense and owned, by more than one: pieces of any size */
+    bool
+        shared; /* pieces are uneven, dealt ones or experts that the group does not divide: in rows that such buckets share */
     enum mt_group_id group;
     int members, me;                     /* me: this rank's piece */
     int near;                            /* members on each node where two levels move it, 0: one level */

@@ -187,15 +187,16 @@ static int places(const struct mt_study *t, int round)
     for (int i = 0; i <= round; i++) n = (n + factor - 1) / factor;
     return (int)n;
 }
+/* A point all of whose runs failed has no place: its failure is what there is to say. */
 static void leave_out(struct mt_study *t, int round)
 {
     int *order = malloc(((size_t)t->n + 1) * sizeof *order), alive = 0, place = 0, most = places(t, round);
     MT_ASSERT(order);
-    for (int i = 0; i < t->n; i++) alive += goes_on(&t->point[i]);
+    for (int i = 0; i < t->n; i++) alive += goes_on(&t->point[i]) && t->point[i].done;
     mt_study_order(t, order);
     for (int i = 0; i < t->n; i++) {
         struct mt_study_point *p = &t->point[order[i]];
-        if (!goes_on(p)) continue;
+        if (!goes_on(p) || !p->done) continue;
         if (++place <= most || order[i] == t->baseline) continue;
         p->left = true;
         snprintf(p->why, sizeof p->why, "left out after round %d of %d: place %d of %d", round + 1, t->rounds,

@@ -198,6 +198,7 @@ mt_status mt_train(const mt_config *cfg, const struct mt_job *job, mt_err *e)
                        .job = job,
                        .world = job->world,
                        .saved = -1,
+                       .first_saved = -1,
                        .metrics.fd = -1,
                        .lock = -1,
                        .ending = {.cfg = cfg, .job = job}};

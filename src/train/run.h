@@ -43,12 +43,15 @@ struct mt_run {
     mt_loader *loader;
     int32_t *staging;    /* prefetched batches: [prefetch][ranks here][4][micro N] */
     int64_t saved;       /* step of the newest checkpoint, -1: none */
-    int64_t saving;      /* of the last one that was begun, */
-    double save_begun;   /* and when: mt_now; at first, when the run began */
-    double save_longest; /* seconds of the longest save so far; known to the first process */
-    int64_t stop;        /* end of this process by run.stop_after */
-    double end;          /* when the job's time is over, by mt_now; known to the first process */
-    int lock;            /* the run's folder, locked against a second job; -1: not open */
+    int64_t first_saved; /* those of earlier steps are of a history that this run has left; -1: it has none */
+    int64_t verified;    /* of the newest that was read, and so verified, whole; 0: none was */
+    struct mt_ckpt_steps damaged; /* were found so */
+    int64_t saving;               /* of the last one that was begun, */
+    double save_begun;            /* and when: mt_now; at first, when the run began */
+    double save_longest;          /* seconds of the longest save so far; known to the first process */
+    int64_t stop;                 /* end of this process by run.stop_after */
+    double end;                   /* when the job's time is over, by mt_now; known to the first process */
+    int lock;                     /* the run's folder, locked against a second job; -1: not open */
 };
 
 /* Tokens of one rank in a step. */

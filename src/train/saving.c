@@ -76,7 +76,8 @@ mt_status mt_run_open_saves(struct mt_run *r, mt_err *e)
                                        .writers = {.threads = (int)c->ckpt_writers,
                                                    .chunk = c->ckpt_buffer,
                                                    .buffer = buffers(r),
-                                                   .rate = c->ckpt_rate_limit},
+                                                   .rate = c->ckpt_rate_limit,
+                                                   .check = c->ckpt_verify},
                                        .timeout_s = c->ckpt_timeout,
                                        .step_waits_s = c->run_hang_timeout / 2,
                                        .when = r->when,
@@ -117,7 +118,11 @@ static void hear(struct mt_run *r)
 {
     const int64_t *x = r->control.x;
     enum mt_saver_event event = mt_saver_heard(r->saver, x[MT_CONTROL_SAVE_BUSY], x[MT_CONTROL_SAVE_FAILED]);
-    if (event == MT_SAVER_SAVED && !r->saving_local) r->saved = r->saving;
+    if (event == MT_SAVER_SAVED && !r->saving_local) {
+        r->saved = r->saving;
+        if (r->first_saved < 0) r->first_saved = r->saving;
+        mt_ckpt_steps_remove(&r->damaged, r->saving);
+    }
     if (r->job->me != 0) return;
     if (event == MT_SAVER_SAVED) say_saved(r);
     if (event == MT_SAVER_SAVED && !r->saving_local)
@@ -159,14 +164,15 @@ void mt_run_save(struct mt_run *r)
     r->saving = r->at.step;
     r->saving_local = false;
     r->save_begun = mt_now();
-    /* What the run went on from was read and verified whole; nothing newer is. */
     const struct mt_saver_begin b = {.meta = r->at,
-                                     .keep = {c->ckpt_keep_last, c->ckpt_keep_every, r->metrics.first_step,
-                                              back ? mt_run_interval_step(r) : 0},
+                                     .keep = {.last = c->ckpt_keep_last,
+                                              .every = c->ckpt_keep_every,
+                                              .step = r->verified,
+                                              .back = back ? mt_run_interval_step(r) : 0,
+                                              .damaged = r->damaged},
                                      .metrics_bytes = metrics.st_size,
                                      .waited_s = waited};
     mt_saver_begin(r->saver, &b);
-    if (r->s.device) (void)mt_run_save_wait(r); /* its arenas are copied from only while nothing runs there */
 }
 
 mt_status mt_run_leave(struct mt_run *r, bool early, mt_err *e)

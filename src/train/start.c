@@ -65,7 +65,10 @@ static mt_status resume_run(struct mt_run *r, char path[MT_CKPT_PATH], mt_err *e
     if (!path[0]) return MT_OK;
     say_loaded(r, &x, path);
     r->at = x.meta;
+    r->first_saved = 0;
+    r->damaged = x.passed_over;
     r->saved = x.local ? -1 : x.meta.step; /* what is on the nodes is lost with them */
+    r->verified = x.local ? 0 : x.meta.step;
     if (x.local) return MT_OK;
     return mt_job_agree(r->job, r->job->me ? MT_OK : mt_folder_metrics(c, path, e), e);
 }

@@ -386,6 +386,51 @@ TEST(pruned_to_the_newest)
     CHECK_INT(newest(), 500);
 }
 
+/* One that was found damaged does not take the place of one that was not, however complete it looks. */
+TEST(damaged_ones_do_not_count)
+{
+    static struct world w;
+    mt_err e = {0};
+    struct mt_ckpt_keep keep = {.last = 2, .damaged = {.n = 2, .step = {400, 300}}};
+    make_world(&w, 1);
+    for (int64_t s = 1; s <= 5; s++) save(run_folder(), &w, 100 * s);
+    CHECK_INT(mt_ckpt_prune(run_folder(), &keep, &e), MT_OK);
+    CHECK(exists(path_of(500, "manifest.json")) && exists(path_of(200, "manifest.json")));
+    CHECK(!exists(path_of(100, NULL)));
+    save(run_folder(), &w, 600);
+    CHECK_INT(mt_ckpt_prune(run_folder(), &keep, &e), MT_OK); /* what is behind them goes, they too */
+    CHECK_INT(count_steps(), 2);
+    keep = (struct mt_ckpt_keep){.last = 1, .damaged = {.n = 2, .step = {500, 600}}};
+    CHECK_INT(mt_ckpt_prune(run_folder(), &keep, &e), MT_OK); /* nothing else is there */
+    CHECK_INT(count_steps(), 2);
+}
+
+/* Back to a step, or the newest sound one before it, but to none of another history. */
+TEST(back_to_an_older_one)
+{
+    static struct world w;
+    char path[MT_CKPT_PATH];
+    struct mt_ckpt_loaded x;
+    mt_err e = {0};
+    const struct mt_job job = mt_job_alone(1);
+    const struct mt_ckpt_range all = {0, 35}, late = {25, 35}, between = {32, 35};
+    make_world(&w, 1);
+    for (int64_t s = 10; s <= 40; s += 10) save(run_folder(), &w, s);
+    CHECK_INT(mt_ckpt_back(run_folder(), all, NULL, &w.items, &job, path, &x, &e), MT_OK);
+    CHECK_STR(path, path_of(30, NULL));
+    CHECK_INT(x.passed_over.n, 0);
+    flip(path_of(30, files[0]), 1500, 0);
+    CHECK_INT(mt_ckpt_back(run_folder(), all, NULL, &w.items, &job, path, &x, &e), MT_OK);
+    CHECK_STR(path, path_of(20, NULL));
+    CHECK_INT(x.meta.step, 20);
+    CHECK(x.passed_over.n == 1 && x.passed_over.step[0] == 30);
+    CHECK(failed_so(mt_ckpt_back(run_folder(), late, NULL, &w.items, &job, path, &x, &e), &e, MT_CKPT,
+                    "no checkpoint is valid: step-00000030 of '"));
+    e = (mt_err){0};
+    CHECK_INT(mt_ckpt_back(run_folder(), between, NULL, &w.items, &job, path, &x, &e), MT_OK);
+    CHECK_STR(path, "");
+}
+
 TEST(incomplete_folders)
 {
     static struct world w;
@@ -644,6 +689,8 @@ int main(void)
     RUN(the_newest_valid_one);
     RUN(all_damaged_is_not_a_new_run);
     RUN(pruned_to_the_newest);
+    RUN(damaged_ones_do_not_count);
+    RUN(back_to_an_older_one);
     RUN(incomplete_folders);
     RUN(the_last_complete_one_stays);
     RUN(a_run_that_went_back);

@@ -77,6 +77,26 @@ check "no folder" says 'usage: moetitan report'
 run "$MT_BIN" report one -o /no/such/folder/page.html
 check "a page that cannot be written" ended 6
 
+# as PNG, by librsvg's program: twice the size that the SVG states
+if command -v rsvg-convert >/dev/null; then
+    run "$MT_BIN" report one -o one.html --png png
+    check "PNG" ended 0
+    check "a PNG for each SVG" test "$(cd svg && ls | sed 's/svg$/png/')" = "$(cd png && ls)"
+    for f in svg/*.svg; do # the header: signature, IHDR, width, height
+        read -r width height < <(sed -nE '1,5s/.* width="([0-9.]+)" height="([0-9.]+)".*/\1 \2/p' "$f")
+        name=${f##*/}
+        [[ $(od -An -tx1 -N24 "png/${name%.svg}.png" | tr -d ' \n') == 89504e470d0a1a0a0000000d49484452$(printf '%08x%08x' $((2 * width)) $((2 * height))) ]] ||
+            echo "$name"
+    done >"$work/out"
+    check "of twice its size" test ! -s "$work/out"
+    run "$MT_BIN" report one -o one.html --png one.html/x
+    check "a folder that cannot be" ended 6
+fi
+run env PATH="$work" "$MT_BIN" report one -o unwritten.html --png none
+check "without that program: 2" ended 2
+check "and why" says 'report: --png needs .*rsvg-convert, and cannot run rsvg-convert: .*librsvg2-bin.*--svg'
+check "before anything is written" test ! -e unwritten.html -a ! -e none
+
 # in a browser: a copy of the page asks the browser what it has laid out
 browser=$(command -v chromium || command -v chromium-browser || true)
 if [[ -z $browser ]]; then
@@ -118,4 +138,21 @@ cp svg/loss.svg "$work/loss.svg"
 timeout 60 "$browser" --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$work/profile" \
     --window-size=1150,360 --screenshot="$work/loss.png" "file://$work/loss.svg" >"$work/err" 2>&1 </dev/null
 check "a picture by itself is one that a browser shows" test "$(stat -c %s "$work/loss.png" 2>/dev/null || echo 0)" -gt 6000
+colours() { # PNG   how many colours it has, and the share of its commonest in percent, as the browser decodes it
+    {
+        printf '<!DOCTYPE html><title>none</title><script>const i = new Image(); i.onload = () => { const c = document.createElement("canvas");'
+        printf 'c.width = i.width; c.height = i.height; const x = c.getContext("2d"); x.drawImage(i, 0, 0); const n = new Map();'
+        printf 'for (const v of new Uint32Array(x.getImageData(0, 0, c.width, c.height).data.buffer)) n.set(v, (n.get(v) || 0) + 1);'
+        printf 'document.title = "colours " + n.size + " " + Math.round(100 * Math.max(...n.values()) / c.width / c.height); };'
+        printf 'i.src = "data:image/png;base64,%s";</script>' "$(base64 -w0 "$1")"
+    } >"$work/asked.html"
+    timeout 60 "$browser" --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$work/profile" \
+        --virtual-time-budget=3000 --dump-dom "file://$work/asked.html" 2>"$work/err" </dev/null | sed -n 's/.*<title>colours \([0-9]*\) \([0-9]*\).*/\1 \2/p'
+}
+if [[ -d png ]]; then
+    read -r n most < <(colours png/loss.png)
+    check "a PNG opens, and has paper with something on it" test "${n:-0}" -gt 20 -a "${most:-0}" -gt 50 -a "${most:-100}" -lt 100
+    read -r n most < <(colours png/experts.png)
+    check "so has that of experts" test "${n:-0}" -gt 20 -a "${most:-0}" -gt 10 -a "${most:-100}" -lt 100
+fi
 finish

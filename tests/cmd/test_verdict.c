@@ -13,10 +13,13 @@ static void healthy(void)
     static const double x[MT_N_FACTS] = {
         [MT_FACT_cores] = 72,         [MT_FACT_clock] = 3e9, [MT_FACT_memory] = 100e9,
         [MT_FACT_copy] = 400e9,       [MT_FACT_gpus] = 4,    [MT_FACT_gpu_memory] = 96e9,
-        [MT_FACT_gpu_clock] = 1.98e9, [MT_FACT_link] = 10e9, [MT_FACT_net] = 20e9};
+        [MT_FACT_gpu_clock] = 1.98e9, [MT_FACT_works] = 1,   [MT_FACT_h2d] = 400e9,
+        [MT_FACT_d2h] = 170e9,        [MT_FACT_p2p] = 130e9, [MT_FACT_link] = 10e9,
+        [MT_FACT_net] = 20e9};
     memset(facts, 0, sizeof facts);
     for (int i = 0; i < RANKS; i++) {
         memcpy(facts[i].x, x, sizeof x);
+        facts[i].devices = 4;
         snprintf(facts[i].node, sizeof facts[i].node, "n%d", i / PER_NODE);
         snprintf(facts[i].cpus, sizeof facts[i].cpus, "%d", i % PER_NODE);
     }
@@ -68,6 +71,23 @@ TEST(all_are_slower_than_the_cluster)
     cluster.of[MT_CLUSTER_net_efficiency].value = 0.5; /* 20: as they have */
     CHECK_INT(verdict(&cluster, 1), 0);
 }
+TEST(copies_of_gpus)
+{
+    healthy();
+    facts[6].x[MT_FACT_p2p] = 26e9;
+    facts[1].x[MT_FACT_works] = 0;
+    snprintf(facts[1].device, sizeof facts[1].device, "allocating 8 bytes: out of memory");
+    CHECK_INT(verdict(NULL, 0.8), 2);
+    CHECK_STR(bad, "n0,n3");
+    CHECK(strstr(printed, "n3: rank 6: p2p GB/s is 26.0, and should be 104.0, 0.8 of the ranks' median"));
+    CHECK(strstr(printed, "n0: rank 1: allocating 8 bytes: out of memory"));
+    healthy();
+    cluster.of[MT_CLUSTER_host_d2h].value = 300e9;
+    CHECK_INT(verdict(&cluster, 0.8), 4);
+    CHECK(strstr(printed, "n2: ranks 4-5: d2h GB/s is 170.0, and should be 240.0, 0.8 of Here"));
+    snprintf(cluster.target, sizeof cluster.target, "avx512"); /* its copies are in host memory */
+    CHECK_INT(verdict(&cluster, 0.8), 0);
+}
 TEST(what_everyone_should_have)
 {
     healthy();
@@ -109,6 +129,7 @@ int main(void)
     RUN(nothing_is_wrong);
     RUN(one_is_slower_than_the_others);
     RUN(all_are_slower_than_the_cluster);
+    RUN(copies_of_gpus);
     RUN(what_everyone_should_have);
     RUN(what_no_one_should_have);
     RUN(what_was_not_measured);

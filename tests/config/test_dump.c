@@ -49,7 +49,7 @@ static const char *const changed =
     "  slot_bytes: 2MiB}\n"
     "recompute: {policy: none, keep: 'qkv, attention', keep_on: host, keep_memory: 1GiB}\n"
     "ckpt: {interval: 7, interval_time: 30m, keep_last: 9, keep_every: 70, writers: 3, buffer: 2MiB, "
-    "rate_limit: 5MiB, "
+    "rate_limit: 5MiB, verify: false, "
     "timeout: 70s, local_dir: l, local_interval: 6, local_keep: 3, local_slice: 8KiB, resume: never, at_end: "
     "false}\n"
     "init: {from: x}\n"

@@ -6,7 +6,7 @@
 CUEMU_INC := $(if $(filter 0,$(CUDA)),,$(cuda_inc))
 CUEMU_CXX ?= g++
 CUEMU_FLAVOURS := plain asan tsan
-CUEMU_TESTS := kernels streams ranks training bugs lt wrappers
+CUEMU_TESTS := kernels streams ranks training bugs lt wrappers doctor
 
 # The library each flavour links, the flags of kernels and C code, those of the emulator itself: under ThreadSanitizer it
 # is not instrumented, since its order is no order of the program.

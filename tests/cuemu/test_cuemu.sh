@@ -29,7 +29,7 @@ run() { # FLAVOUR PROGRAM
     passed=$((passed + p)) failed=$((failed + f))
 }
 for flavour in plain asan tsan; do
-    for program in test_wrappers test_lt test_bugs test_kernels test_streams test_ranks test_training; do run $flavour $program; done
+    for program in test_wrappers test_lt test_bugs test_kernels test_streams test_ranks test_training test_doctor; do run $flavour $program; done
 done
 echo "$passed passed, $failed failed"
 [[ $failed == 0 ]]

@@ -2,11 +2,14 @@
 /* The cuda device under the emulator trains a small relative of the quickstart model as the cpu device does: losses within a
  * bound that is fixed before it runs, twice the spread of the cpu's own runs over permuted orders of their sums (sequences in
  * another order, and instruction sets that add up in another order). Memory of the emulated device is looked at in place. */
+#include <stdatomic.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "ckpt/ckpt.h"
 #include "ckpt/file.h"
 #include "tests/train/ranks.h"
+#include "train/run.h"
 
 /* tests/cuemu/src: how the emulator picks among the orders it may run things in. */
 void cuemu_set_order(const char *order, unsigned long long seed);
@@ -288,6 +291,83 @@ TEST(checkpoint)
     training_close(&from), training_close(&to);
 }
 
+/* The store takes nothing before the update begins. */
+static atomic_bool held;
+ssize_t pwrite(int fd, const void *p, size_t n, off_t at)
+{
+    while (held) usleep(1000);
+    return syscall(SYS_pwrite64, fd, p, n, at);
+}
+struct update {
+    struct mt_touching gate;
+    int held; /* when it began */
+};
+static void release(void *arg, int what)
+{
+    struct update *u = arg;
+    u->held += held;
+    held = false;
+    u->gate.before(u->gate.arg, what);
+}
+
+/* A step under way while the one before it is saved: the files hold what the save began with. */
+static void save_and_step(struct training *t, struct mt_run *r, struct ranks_values *want)
+{
+    mt_err e = {0};
+    batch(t, 0, 0);
+    CHECK(mt_session_run(&t->s, mt_train_step, &e) == MT_OK && ranks_values_take(want, t));
+    r->at.step = 1;
+    held = true;
+    mt_run_save(r);
+    CHECK(mt_saver_under_way(r->saver)); /* nobody waited for it */
+    struct mt_touching *touch = &t->s.rank[0].step.rank.touch;
+    struct update u = {.gate = *touch};
+    *touch = (struct mt_touching){release, &u};
+    batch(t, 1, 0);
+    t->s.rank[0].step.step = 1;
+    CHECK(mt_session_run(&t->s, mt_train_step, &e) == MT_OK);
+    mt_run_save_wait(r);
+    CHECK_INT(r->saved, 1);
+    CHECK_INT(u.held, 1); /* forward and backward did not wait for the store, nor it for them */
+}
+
+TEST(saved_while_it_trains)
+{
+    struct training t = {0};
+    struct ranks_values want = {0}, got = {0};
+    char folder[] = "/tmp/moetitan-XXXXXX", path[MT_CKPT_PATH], command[64];
+    const struct mt_job job = mt_job_alone(1);
+    struct mt_run r = {
+        .cfg = &t.cfg, .job = &job, .world = 1, .saved = -1, .first_saved = -1, .metrics.fd = -1, .lock = -1};
+    struct mt_ckpt_loaded back;
+    mt_err e = {0};
+    if (!CHECK(mkdtemp(folder) != NULL)) return;
+    if (!CHECK(training_config(&t.cfg, MODEL "device.type=cuda offload.moments=host ckpt.writers=1 "
+                                             "ckpt.buffer=64KiB")))
+        return;
+    snprintf(t.cfg.run_dir, sizeof t.cfg.run_dir, "%s", folder);
+    CHECK(mt_session_open(&t.s, &t.cfg, 1, false, &e) == MT_OK);
+    CHECK(mt_session_run(&t.s, mt_fill_step, &e) == MT_OK);
+    r.s = t.s; /* borrowed: the test closes its own */
+    CHECK(mt_session_items(&r.s, &r.items, &e) == MT_OK);
+    if (!CHECK(mt_run_open_saves(&r, &e) == MT_OK)) printf("  %s\n", e.msg);
+    save_and_step(&t, &r, &want);
+    if (ranks_values_take(&got, &t) && CHECK_INT(got.n, want.n)) /* the step did something */
+        CHECK(memcmp(got.at, want.at, (size_t)want.n * 4));
+    ranks_values_release(&got);
+    mt_ckpt_folder(folder, 1, path);
+    if (!CHECK(mt_ckpt_load(path, &r.items, &job, false, &back, &e) == MT_OK)) printf("  %s\n", e.msg);
+    if (ranks_values_take(&got, &t) && CHECK_INT(got.n, want.n))
+        CHECK(!memcmp(got.at, want.at, (size_t)want.n * 4));
+    mt_saver_close(r.saver);
+    mt_ckpt_items_close(&r.items);
+    free(r.gates), free(r.when);
+    ranks_values_release(&want), ranks_values_release(&got);
+    training_close(&t);
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    CHECK(!system(command));
+}
+
 TEST(nothing_to_report)
 {
 #ifdef __SANITIZE_THREAD__
@@ -313,5 +393,6 @@ int main(void)
     RUN(further_tokens);
     RUN(record_equals_sim);
     RUN(checkpoint);
+    RUN(saved_while_it_trains);
     return DONE();
 }

@@ -54,6 +54,36 @@ TEST(reference_model)
     CHECK_INT(count_store(&s), mt_params_total(&s));
 }
 
+/* Presets against the figures published for these models, in billions; `unit`: of their last digit, to which some are rounded and
+ * some cut. ends: are embedding and head counted? GLM-4.5's report leaves both out. */
+TEST(presets)
+{
+    static const struct {
+        const char *name;
+        double total, active, unit_total, unit_active;
+        bool ends;
+    } published[] = {
+        {"qwen3-30b-a3b", 30.5, 3.3, 0.1, 0.1, true},
+        {"qwen3-235b-a22b", 235, 22, 1, 1, true},
+        {"mixtral-8x7b", 46.7, 12.9, 0.1, 0.1, true},
+        {"glm-4.5-air", 106, 12, 1, 1, false},
+    };
+    for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
+        char path[96];
+        mt_config c;
+        snprintf(path, sizeof path, "configs/models/%s.yaml", published[i].name);
+        if (!load(&c, path, 0, NULL)) continue;
+        struct mt_shape s = mt_shape_of(&c);
+        int64_t ends = published[i].ends ? 0 : 2 * s.V * s.D;
+        double total = (double)(mt_params_total(&s) - ends) / 1e9,
+               active = (double)(mt_params_active(&s) - ends) / 1e9;
+        printf("  %s: total %.3f, active %.3f billion\n", published[i].name, total, active);
+        CHECK_CLOSE(total, published[i].total, published[i].unit_total);
+        CHECK_CLOSE(active, published[i].active, published[i].unit_active);
+        CHECK_INT(count_store(&s), mt_params_total(&s));
+    }
+}
+
 /* Every tensor's size, layer by layer. */
 static int64_t count_sizes(const struct mt_shape *s)
 {
@@ -165,6 +195,7 @@ TEST(flops)
 int main(void)
 {
     RUN(reference_model);
+    RUN(presets);
     RUN(counts);
     RUN(names);
     RUN(initial_spread);

@@ -265,6 +265,46 @@ TEST(fp8_cuts)
     check_fp8_cut(48, 4);
 }
 
+/* Experts that the ranks of a slot do not divide: over all layers each rank has room for one more than the mean, at most, not for the
+ * largest piece of every layer. */
+static void check_uneven(int layers, int experts, int world, int ep)
+{
+    char text[3][32], *arg[] = {(char[]){"model.top_k=2"},
+                                (char[]){"model.expert_ffn=32"},
+                                (char[]){"model.dim=64"},
+                                text[0],
+                                text[1],
+                                text[2]};
+    mt_err e = {0};
+    mt_config cfg;
+    struct mt_store s;
+    struct mt_ledger g;
+    snprintf(text[0], sizeof text[0], "model.layers=%d", layers);
+    snprintf(text[1], sizeof text[1], "model.experts=%d", experts);
+    snprintf(text[2], sizeof text[2], "mesh.ep=%d", ep);
+    if (!CHECK(mt_config_load(&cfg, NULL, 6, arg, &e) == MT_OK)) return;
+    struct mt_shape shape = mt_shape_of(&cfg);
+    mt_store_init(&s, MT_BF16, mt_target_cpu(MT_ISA_AVX512_BF16),
+                  &(struct mt_mesh){.world = world, .replicas = 1, .ep = ep}, 0);
+    mt_params_declare(&s, &shape, 0.02);
+    CHECK(mt_optim_assign(&s, &cfg, &e) == MT_OK);
+    mt_ledger_init(&g, 64);
+    mt_store_layout(&s, &g, false);
+    int64_t rows = 0, one = 3 * 64 * 32 * 4, most = ((int64_t)layers * experts + world - 1) / world + 1;
+    for (int32_t i = 0; i < g.n; i++)
+        if (!strncmp(g.row[i].name, "master.experts", 14)) rows += g.row[i].bytes;
+    CHECK(rows >= one && rows <= most * one);
+    mt_store_release(&s);
+    mt_ledger_release(&g);
+}
+TEST(uneven_experts)
+{
+    check_uneven(32, 8, 64, 1);
+    check_uneven(32, 8, 64, 8);
+    check_uneven(5, 6, 8, 2);
+    check_uneven(3, 6, 2, 2);
+}
+
 /* Bytes of a view, of a rank's row, that are nobody's yet. */
 static void claim_rows(unsigned char *mark, int64_t first, int64_t n)
 {
@@ -396,6 +436,7 @@ int main(void)
     RUN(inference);
     RUN(cuts);
     RUN(fp8_cuts);
+    RUN(uneven_experts);
     RUN(placements);
     RUN(units);
     return DONE();

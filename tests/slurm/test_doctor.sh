@@ -36,7 +36,8 @@ doctor -N 2 --ntasks-per-node=4 --gres=gpu:4 -- tiny.yaml run.dir=run
 check "a bad GPU: exit code 7" ended 7
 check "a line for each node" test "$(grep -cE '^n[12] +4 ' "$work/out")" = 2
 check "every rank sees four GPUs, two rates between ranks" \
-    test "$(grep -cE '^n[12] .* 4 +(78\.1|95\.6) +1\.98 +0 +- +[0-9.]+ +[0-9.]+  .*NVIDIA GH200 0$' "$work/out")" = 2
+    test "$(grep -cE '^n[12] .* 4 +(78\.1|95\.6) +1\.98 +0 +- +[0-]( +no device){3} +[0-9.]+ +[0-9.]+  .*NVIDIA GH200 0$' "$work/out")" = 2
+check "why nothing is copied to GPUs is told" test "$(grep -c '^n[12]: note: nothing is copied to, from or between GPUs, there is no device: ' "$work/out")" = 2
 check "the rank with the bad GPU is named, and why" says '^n1: rank 2: GPU GiB is 78\.1, and should be 86\.0, 0\.9 of the ranks. median'
 check "no other is" test "$(grep -c '^n[12]: ranks\? ' "$work/out")" = 1
 check "in one line" says '^moetitan: .*not fit to train.*: n1; noted in run/jobs/exclude$'

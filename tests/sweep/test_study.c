@@ -245,6 +245,27 @@ TEST(halving)
     CHECK_INT(due(), 0);
 }
 
+/* What failed does not take a place, nor does halving hide that it failed. */
+TEST(halving_of_failures)
+{
+    open_study("fails", "set: {train.steps: 9, optim.warmup_steps: 1}\ngrid: {train.seed: [1, 2, 3, 4]}\n"
+                        "metric: loss\nhalving: {from: 3, factor: 2}\n");
+    CHECK_INT(mt_study_collect(&t, &e), MT_OK);
+    CHECK_INT(due(), 4);
+    put_run(0, 0, 3, 1, 8, 75);
+    put_run(1, 0, 3, 1, 7, 75);
+    put_run(2, 0, 3, 1, 6, 75);
+    put_run(3, 0, 0, 1, 0, 4);
+    CHECK_INT(mt_study_collect(&t, &e), MT_OK);
+    CHECK(!t.point[1].left && !t.point[2].left && !t.point[3].left);
+    CHECK_INT(t.point[3].failed, 1);
+    CHECK_STR(t.point[3].why, "");
+    CHECK_INT(due(), 3); /* the baseline is the first */
+    CHECK_INT(mt_study_forget_failures(&t, &e), MT_OK);
+    CHECK_INT(due(), 1);
+    CHECK_INT(t.point[3].due, 3); /* its first round, before the others' second */
+}
+
 int main(void)
 {
     RUN(numbers_of_a_run);
@@ -254,6 +275,7 @@ int main(void)
     RUN(domination);
     RUN(what_fits);
     RUN(halving);
+    RUN(halving_of_failures);
     mt_study_close(&t);
     mt_sweep_close(&s);
     remove_temporary_folder();

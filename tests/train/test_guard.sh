@@ -53,6 +53,20 @@ for what in skip back; do
     check "$how, stopped every 19 steps: the same checkpoint" cmp "$work/$what/run/ckpt/step-00000130/rank-00000.safetensors" \
         "$work/cut-$what/run/ckpt/step-00000130/rank-00000.safetensors"
 done
+# The checkpoint to go back to is damaged: it is named, and the one before it is taken. Stopped before the first step that is left out.
+first=$(sed -nE 's/^\{"step": ([0-9]+), "rollback": .*/\1/p' "$work/back/run/metrics.jsonl" | head -n 1)
+before=$(((first - 1) / 7 * 7))
+run train "$work/hurt" "${spikes[@]}" guard.spike=rollback run.stop_after=$((first - 1))
+check "damaged: stopped" ended 75
+check "damaged: the run goes on from another one" test $((first - 1)) -gt $before
+newest=$work/hurt/run/ckpt/$(printf 'step-%08d' $before)
+printf '\377\377\377\377' | dd of="$newest/rank-00000.safetensors" bs=1 seek=9000 conv=notrunc 2>/dev/null
+run train "$work/hurt" "${spikes[@]}" guard.spike=rollback
+check "damaged: the run ends well" ended 0
+check "damaged: named" says "passing over a checkpoint: .*$(basename "$newest")/rank-00000.safetensors"
+check "damaged: rolled back further" says "step +$first  left out: .*; back to the weights of step $((before - 7))\$"
+check "damaged: the metrics have that step" grep -q "^{\"step\": $first, \"rollback\": $((before - 7))," "$work/hurt/run/metrics.jsonl"
+
 run train "$work/few" "${spikes[@]}" guard.spike=skip guard.max_skips=3
 check "guard.max_skips: exit code 10" ended 10
 check "guard.max_skips: says so" says '3 steps were left out before this one, as many as guard\.max_skips'

@@ -49,6 +49,13 @@ check "ckpt.interval_time: not yet" has "$work/time" $(names 5 6 8)
 run train "$work/time" "${ranks[@]}" ckpt.interval=1 ckpt.keep_last=1 train.steps=12
 check "what the run went on from stays: ends" ended 0
 check "what the run went on from stays" has "$work/time" $(names 8 12)
+# One that was passed over for its damage does not push out those that are sound.
+run train "$work/hurt" "${ranks[@]}" run.stop_after=16
+check "a damaged one: stopped at step 16" has "$work/hurt" $(names 7 14 16)
+printf '\377\377\377\377' | dd of="$work/hurt/run/ckpt/step-00000016/rank-00001.safetensors" bs=1 seek=5000 conv=notrunc 2>/dev/null
+run train "$work/hurt" "${ranks[@]}" run.stop_after=7
+check "a damaged one: passed over" says 'passing over a checkpoint: .*step-00000016/rank-00001'
+check "a damaged one: three others stay beside it" has "$work/hurt" $(names 7 14 16 21)
 
 # Failures: told, nothing is left, training goes on to the same curve, and the next save succeeds.
 fault() { # NAME FAULT ARGUMENTS...

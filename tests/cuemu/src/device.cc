@@ -2,10 +2,22 @@
 #include "runtime.h"
 
 #include <cstdlib>
+#include <set>
 
 using namespace cuemu;
 
 static cudaError_t last_error;
+static thread_local int current;
+static std::set<std::pair<int, int>> reaches; /* device, peer */
+
+static int devices()
+{
+    return atoi(env("CUEMU_DEVICES", "1"));
+}
+int cuemu::current_device()
+{
+    return current;
+}
 cudaError_t cuemu::err(cudaError_t e)
 {
     if (e) last_error = e;
@@ -15,17 +27,37 @@ cudaError_t cuemu::err(cudaError_t e)
 extern "C" {
 cudaError_t cudaGetDeviceCount(int *n)
 {
-    *n = 1;
-    return cudaSuccess;
+    *n = devices();
+    return *n ? cudaSuccess : err(cudaErrorNoDevice);
 }
 cudaError_t cudaSetDevice(int d)
 {
-    return d ? err(cudaErrorInvalidDevice) : cudaSuccess;
+    if (d < 0 || d >= devices()) return err(cudaErrorInvalidDevice);
+    current = d;
+    return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int *d)
 {
-    *d = 0;
+    *d = current;
     return cudaSuccess;
+}
+cudaError_t cudaDeviceGetPCIBusId(char *id, int size, int d)
+{
+    if (d < 0 || d >= devices()) return err(cudaErrorInvalidDevice);
+    snprintf(id, (size_t)size, "FFFF:%02X:00.0", d); /* no machine has it */
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceCanAccessPeer(int *can, int d, int peer)
+{
+    if (d < 0 || d >= devices() || peer < 0 || peer >= devices()) return err(cudaErrorInvalidDevice);
+    *can = d != peer;
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned)
+{
+    Lock l(mu);
+    if (peer < 0 || peer >= devices() || peer == current) return err(cudaErrorInvalidDevice);
+    return reaches.insert({current, peer}).second ? cudaSuccess : err(cudaErrorPeerAccessAlreadyEnabled);
 }
 cudaError_t cudaDriverGetVersion(int *v)
 {

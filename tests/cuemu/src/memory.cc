@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <map>
+#include <unistd.h>
 
 using namespace cuemu;
 
@@ -11,6 +12,7 @@ namespace
 struct Range {
     size_t n;
     bool device;
+    int owner; /* device memory: whose */
 };
 std::map<uintptr_t, Range> ranges; /* by start */
 uint64_t live_bytes;
@@ -29,7 +31,7 @@ void *take(size_t n, bool device)
     void *p = nullptr;
     if (posix_memalign(&p, device ? 256 : 64, n ? n : 1)) return nullptr;
     poison(p, n);
-    ranges[(uintptr_t)p] = {n ? n : 1, device};
+    ranges[(uintptr_t)p] = {n ? n : 1, device, device ? current_device() : 0};
     if (device) live_bytes += n;
     return p;
 }
@@ -60,6 +62,15 @@ bool check_copy(const void *d, const void *s, size_t n, cudaMemcpyKind k)
     if ((k == cudaMemcpyDeviceToHost || k == cudaMemcpyHostToHost) && dd && n) return false;
     return true;
 }
+/* Faults that are planted: CUEMU_FLIP, a device whose memory gets a bit wrong from the host; CUEMU_SLOW, a device to which, and from
+ * which, a copy takes a fifth of a second more. */
+void worse(void *d, const Range *to, const Range *from)
+{
+    const int slow = atoi(env("CUEMU_SLOW", "-1")), flip = atoi(env("CUEMU_FLIP", "-1"));
+    auto on = [](const Range *r, int device) { return r && r->device && r->owner == device; };
+    if (on(to, slow) || on(from, slow)) usleep(200000);
+    if (on(to, flip) && !(from && from->device)) *(char *)d = (char)(*(char *)d ^ 1);
+}
 cudaError_t copy(void *d, const void *s, size_t n, cudaMemcpyKind k, cudaStream_t st, bool sync)
 {
     Lock l(mu);
@@ -77,6 +88,7 @@ cudaError_t copy(void *d, const void *s, size_t n, cudaMemcpyKind k, cudaStream_
     } else
         o = add(st, "memcpy", [=] {
             memcpy(d, s, n);
+            worse(d, find(d), find(s));
             return true;
         });
     if (sync || (!ddev && !pinned(d))) force(o);
@@ -157,7 +169,7 @@ cudaError_t cudaFreeHost(void *p)
 cudaError_t cudaHostRegister(void *p, size_t n, unsigned)
 {
     Lock l(mu);
-    ranges[(uintptr_t)p] = {n, false};
+    ranges[(uintptr_t)p] = {n, false, 0};
     return cudaSuccess;
 }
 cudaError_t cudaHostUnregister(void *p)
@@ -172,6 +184,14 @@ cudaError_t cudaMemcpy(void *d, const void *s, size_t n, cudaMemcpyKind k)
 cudaError_t cudaMemcpyAsync(void *d, const void *s, size_t n, cudaMemcpyKind k, cudaStream_t st)
 {
     return copy(d, s, n, k, st, false);
+}
+cudaError_t cudaMemcpyPeerAsync(void *d, int dd, const void *s, int sd, size_t n, cudaStream_t st)
+{
+    Lock l(mu);
+    need_device(d, n, "peer copy's destination");
+    need_device(s, n, "peer copy's source");
+    if (find(d)->owner != dd || find(s)->owner != sd) return err(cudaErrorInvalidDevice);
+    return copy(d, s, n, cudaMemcpyDeviceToDevice, st, false);
 }
 cudaError_t cudaMemcpy2DAsync(void *d, size_t dp, const void *s, size_t sp, size_t w, size_t h,
                               cudaMemcpyKind k, cudaStream_t st)

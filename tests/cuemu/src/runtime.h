@@ -35,6 +35,7 @@ Ref add(cudaStream_t s, const char *name, std::function<bool()> run);
 void force(const Ref &o);
 void sync_all();
 
+int current_device(); /* of this thread */
 /* device.cc. Remembers an error for cudaGetLastError, and returns it. */
 cudaError_t err(cudaError_t e);
 /* memory.cc */
