@@ -52,7 +52,8 @@ template <class T, int V> __global__ void __launch_bounds__(THREADS) xent_kernel
     }
     const float logit = x[label];
     const lse r = row_lse<V>(x, width);
-    const double valid = (double)*static_cast<const int64_t *>(a.valid), weight = MT_SCALARS(xent, &c)->weight;
+    const double valid = (double)*static_cast<const int64_t *>(a.valid),
+                 weight = MT_SCALARS(xent, &c)->weight;
     const float scale = (float)(weight / (r.sum * valid));
     for (int64_t i = threadIdx.x; i < width / V; i += THREADS) {
         float f[V];

@@ -80,7 +80,8 @@ __global__ void doubles_kernel(MT_CALL c)
 {
     const auto &a = *MT_ARGS(sum_parts_f64, &c);
     double all = 0;
-    for (int64_t r = 0; r < MT_DIM(c, 'R'); r++) all += static_cast<const double *>(a.parts)[r * c.ld[1] + blockIdx.x];
+    for (int64_t r = 0; r < MT_DIM(c, 'R'); r++)
+        all += static_cast<const double *>(a.parts)[r * c.ld[1] + blockIdx.x];
     static_cast<double *>(a.sum)[blockIdx.x] = all;
 }
 

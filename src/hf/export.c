@@ -271,8 +271,8 @@ static void leave_modules(const struct exporting *x, enum mt_hf_family f, struct
     if (!s->mtp || mt_hf_has_mtp(f)) return;
     if (x->how->told)
         fprintf(x->how->told,
-                "left out: layers.%" PRId64 " and behind, the modules of model.mtp_depth: %s has none\n", alone.L,
-                mt_hf_type(f));
+                "left out: layers.%" PRId64 " and behind, the modules of model.mtp_depth: %s has none\n",
+                alone.L, mt_hf_type(f));
     *s = alone;
 }
 

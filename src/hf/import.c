@@ -225,7 +225,8 @@ mt_status mt_hf_import(const char *from, const char *to, bool mtp, FILE *told, s
     struct importing x = {.cfg = &cfg, .to = to};
     MT_TRY(read_config(from, &cfg, &f, told, e));
     MT_REQUIRE(!mtp || cfg.model_mtp_depth, e, MT_CONFIG,
-               "'%s' has no layers that predict further tokens (num_nextn_predict_layers); leave out --mtp", from);
+               "'%s' has no layers that predict further tokens (num_nextn_predict_layers); leave out --mtp",
+               from);
     if (!mtp) cfg.model_mtp_depth = 0;
     MT_TRY(mt_hf_folder_open(&x.folder, from, e));
     mt_status st = import(&x, f, told, progress, e);

@@ -90,7 +90,8 @@ static const char *why_ignored(const char *name, const struct mt_shape *s)
     char *end;
     long layer = strtol(name + sizeof layers - 1, &end, 10);
     if (end == name + sizeof layers - 1 || *end != '.' || layer < s->L - s->mtp) return NULL;
-    if (layer >= s->L) return "of a layer behind the last (multi-token prediction); --mtp reads what config.json counts";
+    if (layer >= s->L)
+        return "of a layer behind the last (multi-token prediction); --mtp reads what config.json counts";
     if (!strcmp(end, ".embed_tokens.weight") || !strcmp(end, ".shared_head.head.weight"))
         return "a module's copy of the model's embedding or head, which it shares here";
     return NULL;

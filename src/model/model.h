@@ -119,15 +119,17 @@ struct mt_batch {
 /* Multi-token prediction (model/mtp.c). What there is for a depth k: 0, the model itself, or a module, 1 to shape.mtp. */
 enum { MT_MAX_DEPTHS = 5 };
 struct mt_depth {
-    mt_view x;       /* [span N, D] output of its last block */
-    mt_view h, rstd; /* [span N, D], [span N] the same normed, which the head and the next module see; the last depth has none */
-    mt_view e, de;   /* [span N, D] of a module: embeddings of the tokens k further, and their gradient */
+    mt_view x; /* [span N, D] output of its last block */
+    mt_view h,
+        rstd; /* [span N, D], [span N] the same normed, which the head and the next module see; the last depth has none */
+    mt_view e, de; /* [span N, D] of a module: embeddings of the tokens k further, and their gradient */
 };
 struct mt_mtp {
-    mt_view tokens, labels;           /* [mtp micro_batches N] module by module: the token k further, and its label */
+    mt_view tokens, labels; /* [mtp micro_batches N] module by module: the token k further, and its label */
     mt_view host_tokens, host_labels; /* the same in host memory */
-    mt_view eh, deh, rstd_e, rstd_h;  /* [N, 2 D] both inputs of a module's projection, normed, side by side; [N] */
-    mt_view dh;                       /* [span N, D] gradient of what a module got from the depth in front of it */
+    mt_view eh, deh, rstd_e,
+        rstd_h; /* [N, 2 D] both inputs of a module's projection, normed, side by side; [N] */
+    mt_view dh; /* [span N, D] gradient of what a module got from the depth in front of it */
 };
 
 struct mt_model {
@@ -200,7 +202,7 @@ struct mt_batch mt_model_batch(const struct mt_model *m, int64_t mb);
 /* Place of micro-batch mb in a span, and its part of a boundary or of a block's routing. */
 mt_view mt_model_boundary(const struct mt_model *m, int64_t layer, enum mt_pass pass, int64_t mb);
 mt_view mt_model_output(const struct mt_model *m, int64_t layer, int64_t mb); /* in forward */
-mt_view mt_model_span_part(const struct mt_model *m, mt_view v, int64_t mb); /* of [span N, D] */
+mt_view mt_model_span_part(const struct mt_model *m, mt_view v, int64_t mb);  /* of [span N, D] */
 struct mt_route mt_model_route(const struct mt_model *m, int l, int64_t mb);
 /* Token pairs of one head in a micro-batch whose sequences are single documents: an upper bound, for costs. */
 int64_t mt_model_pairs(const struct mt_shape *s);

@@ -19,7 +19,8 @@ void mt_mtp_batch(const struct mt_ctx *c, const struct mt_model *m)
         int32_t *t = (int32_t *)mt_address(c, m->mtp.host_tokens) + (k - 1) * n,
                 *l = (int32_t *)mt_address(c, m->mtp.host_labels) + (k - 1) * n;
         for (int64_t i = 0; i < n; i++) {
-            bool next = i % S + 1 < S && first[i] >= 0 && begin[i + 1] == begin[i] && pos[i + 1] == pos[i] + 1;
+            bool next = i % S + 1 < S && first[i] >= 0 && begin[i + 1] == begin[i] &&
+                        pos[i + 1] == pos[i] + 1;
             t[i] = i % S + k < S ? tokens[i + k] : 0;
             l[i] = next ? before[i + 1] : -1;
         }
@@ -81,7 +82,8 @@ static void module_rows(struct mt_model *m, struct mt_ledger *g)
         struct mt_depth *d = &m->depth[k];
         if (k < m->shape.mtp) {
             d->h = wide(m, g, MT_ROW_ACTIVATION, all, D, "h", k);
-            d->rstd = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_ACTIVATION, MT_F32, all, 0, 0, "mtp.rstd.%d", k);
+            d->rstd =
+                mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_ACTIVATION, MT_F32, all, 0, 0, "mtp.rstd.%d", k);
         }
         if (!k) continue;
         d->e = wide(m, g, MT_ROW_ACTIVATION, all, D, "e", k);

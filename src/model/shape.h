@@ -7,10 +7,10 @@
 #include "config/config.h"
 
 struct mt_shape {
-    int64_t N;          /* tokens of one micro-batch of one rank: S times sequences */
-    int64_t S;          /* tokens of a sequence */
-    int64_t D, V, L;    /* width, vocabulary, layers */
-    int64_t mtp;        /* of the L layers the last so many are blocks of modules for further tokens (model/mtp.c) */
+    int64_t N;       /* tokens of one micro-batch of one rank: S times sequences */
+    int64_t S;       /* tokens of a sequence */
+    int64_t D, V, L; /* width, vocabulary, layers */
+    int64_t mtp; /* of the L layers the last so many are blocks of modules for further tokens (model/mtp.c) */
     int64_t H, G, A, B; /* query heads, key-value heads, their key and value widths */
     int64_t R;          /* rotated dimensions of a head */
     int64_t E, K, F;    /* routed experts, experts a token, their width */

@@ -218,7 +218,8 @@ void mt_metrics_step(struct mt_metrics *m, const struct mt_session *s, const str
                  ", \"host_bytes\": %" PRId64 ", \"resident_bytes\": %" PRId64 ", \"exposed_s\": %.6f",
                  x->step, x->tokens, x->loss, x->grad_norm, x->lr, rate, mfu, x->data_wait_s,
                  s->plan.peak[MT_DEVICE_ARENA], s->plan.peak[MT_HOST_ARENA], resident_bytes(m), x->exposed_s);
-    if (x->mtp_loss > 0) n += snprintf(line + n, sizeof line - (size_t)n, ", \"mtp_loss\": %.17g", x->mtp_loss);
+    if (x->mtp_loss > 0)
+        n += snprintf(line + n, sizeof line - (size_t)n, ", \"mtp_loss\": %.17g", x->mtp_loss);
     if (x->balance > 0)
         n += snprintf(line + n, sizeof line - (size_t)n, ", \"expert_balance\": %.3f", x->balance);
     if (x->imbalance.data > 0)

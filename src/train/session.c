@@ -199,8 +199,9 @@ static struct mt_model_options model_options(const struct mt_session *s, int ran
         .kept_experts = kept_of(c->shard_reshard_experts),
         .host_dense = host == MT_HOST_WEIGHTS_DENSE || host == MT_HOST_WEIGHTS_ALL,
         .host_experts = host == MT_HOST_WEIGHTS_EXPERTS || host == MT_HOST_WEIGHTS_ALL,
-        .offloaded = s->inference ? 0 : llround(c->offload_activations_fraction *
-                                                     (double)(c->model_layers + c->model_mtp_depth)),
+        .offloaded = s->inference ? 0
+                                  : llround(c->offload_activations_fraction *
+                                            (double)(c->model_layers + c->model_mtp_depth)),
         .offload_prefetch = c->offload_activations_prefetch,
         .keeps = s->inference ? 0 : keeps_of(c),
         .keep_on_host = c->recompute_keep_on == MT_PLACE_HOST,

@@ -155,8 +155,7 @@ static void forward(struct mt_rank *r, int64_t first, int64_t n, bool train)
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
     int64_t L = blocks_of(m, train);
     mt_unit_gather(r, 0, MT_FORWARD, (mt_event){0, 0});
-    for (int64_t l = 0; l < m->prefetch && l < L; l++)
-        block_gather(r, (int)l, MT_FORWARD, (mt_event){0, 0});
+    for (int64_t l = 0; l < m->prefetch && l < L; l++) block_gather(r, (int)l, MT_FORWARD, (mt_event){0, 0});
     mt_unit_use(r, 0, MT_FORWARD);
     embed(r, first, n, train);
     r->passed = mt_event_record(s);

@@ -98,11 +98,11 @@ static int64_t count_sizes(const struct mt_shape *s)
 
 TEST(counts)
 {
-    char *const option[] = {
-        (char[]){"model.qk_norm=true"},  (char[]){"model.attn_bias=true"}, (char[]){"model.tied=true"},
-        (char[]){"model.v_head_dim=24"}, (char[]){"model.experts=5"},      (char[]){"model.top_k=2"},
-        (char[]){"model.expert_ffn=7"},  (char[]){"model.shared_ffn=9"},   (char[]){"model.first_dense=2"},
-        (char[]){"model.mtp_depth=2"}};
+    char *const option[] = {(char[]){"model.qk_norm=true"},  (char[]){"model.attn_bias=true"},
+                            (char[]){"model.tied=true"},     (char[]){"model.v_head_dim=24"},
+                            (char[]){"model.experts=5"},     (char[]){"model.top_k=2"},
+                            (char[]){"model.expert_ffn=7"},  (char[]){"model.shared_ffn=9"},
+                            (char[]){"model.first_dense=2"}, (char[]){"model.mtp_depth=2"}};
     for (int n = 0; n <= 10; n++) {
         mt_config c;
         if (n > 4 && n < 7) continue; /* experts without their width are no configuration */

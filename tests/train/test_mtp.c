@@ -100,7 +100,8 @@ static void compare(struct training *t, const struct golden *g)
             mt_param_name(&s->tensor[i], p, name);
             snprintf(full, sizeof full, "grad/%s", name);
             const float *want = golden_f32(g, full, mt_view_count(v));
-            double rel = want ? check_rel(mt_address(&t->s.rank[0].ctx, v), want, mt_view_count(v)) : (double)NAN;
+            double rel = want ? check_rel(mt_address(&t->s.rank[0].ctx, v), want, mt_view_count(v))
+                              : (double)NAN;
             if (!(rel <= 1e-5)) printf("  %s: %.3g\n", full, rel);
             CHECK(rel <= 1e-5);
         }
@@ -117,8 +118,7 @@ static void run_golden(const char *file, const char *more)
 }
 TEST(like_pytorch)
 {
-    static const char *const more[] = {"",
-                                       "recompute.policy=none train.micro_order=layer",
+    static const char *const more[] = {"", "recompute.policy=none train.micro_order=layer",
                                        "recompute.policy=selective moe.buffer_factor=0.3",
                                        "offload.activations.fraction=1 recompute.policy=selective "
                                        "recompute.keep_on=host train.micro_order=layer",
@@ -242,11 +242,11 @@ TEST(further_tokens_are_learned)
 }
 
 /* ---- layouts of ranks ---- */
-#define TINY                                                                                               \
-    "model.vocab=61 model.dim=24 model.layers=2 model.heads=2 model.kv_heads=1 model.head_dim=12 "         \
-    "model.ffn=40 model.experts=12 model.top_k=3 model.expert_ffn=16 model.first_dense=1 "                 \
-    "model.score=sigmoid model.bias_rate=0.01 model.init_std=0.1 model.mtp_depth=2 train.seq_len=12 "      \
-    "train.global_batch=24 train.loss_chunk=10 optim.warmup_steps=0 optim.lr=0.01 optim.decay_ratio=0 "    \
+#define TINY                                                                                            \
+    "model.vocab=61 model.dim=24 model.layers=2 model.heads=2 model.kv_heads=1 model.head_dim=12 "      \
+    "model.ffn=40 model.experts=12 model.top_k=3 model.expert_ffn=16 model.first_dense=1 "              \
+    "model.score=sigmoid model.bias_rate=0.01 model.init_std=0.1 model.mtp_depth=2 train.seq_len=12 "   \
+    "train.global_batch=24 train.loss_chunk=10 optim.warmup_steps=0 optim.lr=0.01 optim.decay_ratio=0 " \
     "train.dtype=f32 device.workers=2 mesh.ranks_per_node=4 "
 struct outcome {
     double loss[STEPS], norm[STEPS], mtp[STEPS][2];
@@ -276,7 +276,8 @@ static void layout(const char *more, int world, const struct outcome *one, doubl
     if (run(more, world, &o)) {
         double d = CHECK(o.v.n == one->v.n) ? check_rel(o.v.at, one->v.at, o.v.n) : (double)NAN;
         for (int i = 0; i < STEPS; i++) {
-            CHECK(fabs(o.loss[i] / one->loss[i] - 1) <= tol && fabs(o.norm[i] / one->norm[i] - 1) <= 10 * tol);
+            CHECK(fabs(o.loss[i] / one->loss[i] - 1) <= tol &&
+                  fabs(o.norm[i] / one->norm[i] - 1) <= 10 * tol);
             for (int k = 0; k < 2; k++) CHECK(fabs(o.mtp[i][k] / one->mtp[i][k] - 1) <= tol);
         }
         if (!(d <= tol)) printf("  %d ranks, %s: parameters differ by %.3g\n", world, more, d);
@@ -289,16 +290,18 @@ TEST(layouts)
     static const struct {
         const char *more;
         int world;
-    } t[] = {{"mesh.ep=4 mesh.replicas=2 moe.buffer_factor=0.3", 8},
-             {"mesh.ep=2 train.micro_order=layer recompute.policy=selective", 4},
-             {"mesh.ep=1 shard.hierarchy=flat wire.reduce=f32", 12},
-             {"mesh.ep=2 shard.reshard_dense=node shard.reshard_experts=node shard.host_weights=all", 8},
-             {"mesh.ep=2 shard.keep_last=3 shard.prefetch=3 shard.grads=2", 4},
-             {"offload.activations.fraction=1 offload.masters=host offload.moments=host offload.grads=host", 2},
-             {"shard.prefetch=8 train.micro_batch=2 muon.dense=gather", 3}};
+    } t[] = {
+        {"mesh.ep=4 mesh.replicas=2 moe.buffer_factor=0.3", 8},
+        {"mesh.ep=2 train.micro_order=layer recompute.policy=selective", 4},
+        {"mesh.ep=1 shard.hierarchy=flat wire.reduce=f32", 12},
+        {"mesh.ep=2 shard.reshard_dense=node shard.reshard_experts=node shard.host_weights=all", 8},
+        {"mesh.ep=2 shard.keep_last=3 shard.prefetch=3 shard.grads=2", 4},
+        {"offload.activations.fraction=1 offload.masters=host offload.moments=host offload.grads=host", 2},
+        {"shard.prefetch=8 train.micro_batch=2 muon.dense=gather", 3}};
     struct outcome one = {0}, tied = {0};
     if (run("", 1, &one))
-        for (size_t i = 0; i < (BRIEF ? 2 : sizeof t / sizeof t[0]); i++) layout(t[i].more, t[i].world, &one, 1e-6);
+        for (size_t i = 0; i < (BRIEF ? 2 : sizeof t / sizeof t[0]); i++)
+            layout(t[i].more, t[i].world, &one, 1e-6);
     if (run("model.tied=true", 1, &tied))
         layout("model.tied=true mesh.ep=2 offload.grads=host shard.grads=3", 4, &tied, 1e-6);
     ranks_values_release(&one.v);
@@ -307,7 +310,8 @@ TEST(layouts)
 /* The same ranks: whenever weights come, and in whatever order streams run. */
 TEST(schedules)
 {
-    static const char *const more[] = {"device.order_seed=3 shard.prefetch=2", "shard.keep_last=2 device.order_seed=5",
+    static const char *const more[] = {"device.order_seed=3 shard.prefetch=2",
+                                       "shard.keep_last=2 device.order_seed=5",
                                        "shard.host_weights=all device.workers=1"};
     struct outcome plain = {0};
     char options[256];
