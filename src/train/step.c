@@ -142,7 +142,9 @@ static void depth_out(struct mt_rank *r, int l, int64_t first, int64_t n)
     const struct mt_model *m = r->m;
     int depth = mt_depth_of(&m->shape, l);
     if (l + 1 < m->shape.L - m->shape.mtp || depth == m->shape.mtp) return;
-    if (!depth) mt_unit_use(r, m->head_unit, MT_BACKWARD);
+    /* Its norm; where that is not gathered, what is on its way is for the head alone. */
+    if (!depth && m->store.bucket[m->store.unit[m->head_unit].bucket].members > 1)
+        mt_unit_use(r, m->head_unit, MT_BACKWARD);
     span_begin(r, m->depth[depth].h);
     span_begin(r, m->depth[depth].rstd);
     for (r->mb = first; r->mb < first + n; r->mb++) mt_mtp_norm(r, depth, MT_FORWARD);
@@ -180,7 +182,8 @@ static void forward(struct mt_rank *r, int64_t first, int64_t n, bool train)
 static void head_open(struct mt_rank *r)
 {
     const struct mt_model *m = r->m;
-    if (!m->shape.mtp) mt_unit_use(r, m->head_unit, MT_BACKWARD); /* modules have used its norm in forward */
+    /* Modules have waited for what is gathered of it, and the last one's block comes behind its turned weights. */
+    if (!m->shape.mtp) mt_unit_use(r, m->head_unit, MT_BACKWARD);
     mt_grads_open(r, m->head_unit, (mt_event){0, 0});
     if (m->shape.tied) mt_grads_open(r, 0, (mt_event){0, 0});
 }
