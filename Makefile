@@ -104,6 +104,9 @@ cuda_inc := $(firstword $(foreach d,$(CUDA_HOME)/include /usr/include,$(if $(wil
 cuda_runtime := $(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a $(CUDA_HOME)/lib/libcudart_static.a \
                                        $(CUDA_HOME)/targets/*/lib/libcudart_static.a /usr/lib/*/libcudart_static.a))
 cuda_found := $(if $(filter 0,$(CUDA)),,$(and $(NVCC),$(cuda_inc),$(cuda_runtime)))
+# NCCL: where its headers are; the files named for it are then compiled.
+nccl_found := $(if $(filter 0,$(NCCL)),,$(if $(cuda_inc),$(shell printf '\043include <nccl.h>\n' | $(CC) -x c -fsyntax-only -isystem $(cuda_inc) - 2>/dev/null && echo yes)))
+nccl_files := cuda/nccl%
 has_cuda = $(and $(cuda_found),$(filter $(cuda_variants),$1))
 cuda_cflags := -I. -Icuda -Icuda/include -isystem $(cuda_inc)
 cuda_libs := $(cuda_runtime) -lrt -lpthread -ldl
@@ -115,7 +118,7 @@ NVCCFLAGS := -std=c++17 -O3 -Xptxas -v,-warn-spills,-Werror -Xcompiler -fno-thre
 SRC := $(sort $(wildcard src/*/*.c src/*/*/*.c src/*/*/*/*.c))
 HEADERS := $(sort $(wildcard src/*/*.h src/*/*/*.h src/*/*/*/*.h))
 CHECKED_HEADERS := $(if $(mpi_found),$(HEADERS),$(filter-out $(mpi_files),$(HEADERS)))
-CUDA_SRC := $(sort $(wildcard cuda/*.c cuda/*.cu))
+CUDA_SRC := $(filter-out $(if $(nccl_found),,$(nccl_files)),$(sort $(wildcard cuda/*.c cuda/*.cu)))
 CUDA_HEADERS := $(wildcard cuda/*.h cuda/include/*) src/device/call.h src/device/op.def
 BENCHES := $(sort $(wildcard tests/bench/bench_*.c))
 FUZZERS := $(sort $(wildcard tests/fuzz/fuzz_*.c))

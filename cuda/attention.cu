@@ -173,6 +173,19 @@ template <class T> __global__ void __launch_bounds__(THREADS) key_kernel(MT_CALL
     for (int64_t n = lane; n < B; n += 32) mt_put(row_of<T>(c, 2, j, g)[n], dv[n]);
 }
 
+/* A block a micro-batch. */
+__global__ void __launch_bounds__(THREADS) window_kernel(MT_CALL c)
+{
+    const auto &a = *MT_ARGS(window_begin, &c);
+    const int64_t window = MT_SCALARS(window_begin, &c)->window;
+    const int32_t *begin = static_cast<const int32_t *>(a.begin) + blockIdx.x * c.ld[1];
+    int32_t *near = static_cast<int32_t *>(a.near) + blockIdx.x * c.ld[0];
+    for (int64_t i = threadIdx.x; i < MT_DIM(c, 'N'); i += THREADS) {
+        const int64_t first = i - window + 1;
+        near[i] = begin[i] > first ? begin[i] : (int32_t)first;
+    }
+}
+
 /* rows rows, each with `floats` of shared memory */
 template <class... P>
 cudaError_t launch(void (*kernel)(P...), int64_t rows, int64_t floats, const mt_call *c, cudaStream_t s)
@@ -218,4 +231,9 @@ extern "C" cudaError_t mt_cuda_attention_bwd(const mt_call *c, const mt_cuda_lan
     cudaError_t e = mt_attention_delta(c, q->stream);
     if (!e) e = mt_attention_bwd_mma(c, q->stream);
     return e == cudaErrorNotSupported ? mt_attention_bwd_any(c, q->stream) : e;
+}
+extern "C" cudaError_t mt_cuda_window_begin(const mt_call *c, const mt_cuda_lane *q)
+{
+    const dim3 grid((unsigned)MT_DIM(*c, 'R')), block(THREADS);
+    return grid.x ? MT_LAUNCH(window_kernel, grid, block, 0, q->stream, *c) : cudaSuccess;
 }

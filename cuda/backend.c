@@ -43,20 +43,26 @@ static void backend_close(void *backend)
     free(b);
 }
 
-/* Processes of a node share its devices in turn; the ranks of one process share one. */
-static mt_status backend_open(void **out, struct mt_ctx *const ctxs[], int n, int place, mt_err *e)
+static bool joins(char *what, size_t size)
 {
-    int devices = 0;
+    if (&mt_carrier_nccl) return mt_carrier_nccl.find(what, size);
+    snprintf(what, size, "this program was built without NCCL");
+    return false;
+}
+
+/* The ranks of one process share a device. */
+static mt_status backend_open(void **out, struct mt_ctx *const ctxs[], int n, int gpu, bool several,
+                              mt_err *e)
+{
     *out = NULL;
-    MT_CUDA_TRY(cudaGetDeviceCount(&devices), e, MT_DEVICE, "looking for CUDA devices");
     struct backend *b = calloc(1, sizeof *b);
     if (b) b->rank = calloc((size_t)n, sizeof *b->rank);
     if (!b || !b->rank) {
         backend_close(b);
         MT_FAIL(e, MT_IO, "opening the cuda device: no memory for %d ranks", n);
     }
-    const struct mt_cuda_options o = {.device = devices ? place % devices : 0,
-                                      .scratch_bytes = MT_CUDA_SCRATCH_BYTES};
+    const struct mt_cuda_options o = {
+        .device = gpu, .several = several, .scratch_bytes = MT_CUDA_SCRATCH_BYTES};
     mt_status status = MT_OK;
     for (; b->n < n && !status; b->n += !status)
         status = mt_cuda_open(&b->rank[b->n], ctxs[b->n], mt_target_cuda(), &o, e);
@@ -66,6 +72,15 @@ static mt_status backend_open(void **out, struct mt_ctx *const ctxs[], int n, in
     }
     *out = b;
     return MT_OK;
+}
+
+static mt_status backend_join(void *backend, const struct mt_job *job, const uint8_t used[MT_MAX_GROUPS],
+                              mt_err *e)
+{
+    const struct mt_cuda *d = ((const struct backend *)backend)->rank[0];
+    MT_REQUIRE(d->carrier, e, MT_INTERNAL, "joining processes: the device was opened for one alone");
+    cudaSetDevice(d->device);
+    return mt_carrier_nccl.join(d->carrier, job, d->ctx, used, e);
 }
 
 static mt_status backend_run(void *backend, void (*host)(struct mt_ctx *ctx, void *arg), void *const args[],
@@ -81,9 +96,33 @@ static double peak_flops(void *backend, mt_dtype t)
     const struct backend *b = backend;
     int clock_khz = 0, multiprocessors = 0;
     if (cudaDeviceGetAttribute(&clock_khz, cudaDevAttrClockRate, b->rank[0]->device) ||
-        cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, b->rank[0]->device))
+        cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, b->rank[0]->device)) {
+        (void)cudaGetLastError(); /* else the next launch reports it */
         return 0;
+    }
     return 2e3 * clock_khz * multiprocessors * (t == MT_BF16 ? 2048 : 128);
+}
+
+static bool stand(void *backend, int i, struct mt_rank_stand *out)
+{
+    return mt_cuda_stand(((const struct backend *)backend)->rank[i], out);
+}
+
+static bool look(void *backend, struct mt_backend_fault *fault)
+{
+    struct mt_cuda *d = ((const struct backend *)backend)->rank[0];
+    struct mt_carrier_fault f;
+    if (!d->carrier || !mt_carrier_nccl.look(d->carrier, &f)) return false;
+    *fault = (struct mt_backend_fault){.err = f.err};
+    cudaSetDevice(d->device);
+    fault->known = f.group >= 0 && mt_cuda_stand_in(d, f.group, f.stream, &fault->what);
+    return true;
+}
+
+static void give_up(void *backend, mt_status why)
+{
+    struct mt_cuda *d = ((const struct backend *)backend)->rank[0];
+    if (d->carrier) mt_carrier_nccl.abort(d->carrier, why);
 }
 
 const struct mt_backend_ops mt_backend_cuda = {
@@ -91,9 +130,14 @@ const struct mt_backend_ops mt_backend_cuda = {
     .target = mt_target_cuda,
     .most_ranks = MT_CUDA_RANKS,
     .find = find,
+    .joins = joins,
     .open = backend_open,
+    .join = backend_join,
     .run = backend_run,
     .peak_flops = peak_flops,
     .close = backend_close,
+    .stand = stand,
+    .look = look,
+    .abort = give_up,
     .probe = &mt_cuda_probe,
 };

@@ -1,4 +1,4 @@
-/* A collective between ranks of one process, which may share a device: each member's host code arrives and parks; the last
+/* Between processes the carrier has it. A collective between ranks of one process, which may share a device: each member's host code arrives and parks; the last
  * one enqueues everybody's share. A member's stream waits until all members' streams have come to the collective, pulls its
  * pieces, and goes on when all have pulled: then its buffers are its own again. */
 #include <string.h>
@@ -70,18 +70,20 @@ static mt_status meet(const struct mt_group *g, struct arrival *const *at, int w
     return MT_OK;
 }
 
+static struct mt_moved counted(const struct mt_ctx *ctx, const struct mt_call *c, int stream)
+{
+    const int group = (int)c->scalar[0].i;
+    if (!ctx->traffic) return (struct mt_moved){.lane = NULL};
+    return (struct mt_moved){.lane = mt_traffic_lane(ctx->traffic, group, stream, c->op),
+                             .near = &ctx->traffic->near[group]};
+}
+
 /* Member `me` fetches its pieces from where the others' calls have them. */
 static mt_status pull(const struct mt_group *g, struct arrival *const *at, int me, mt_err *e)
 {
     const struct arrival *mine = at[me];
-    struct mt_ctx *ctx = mine->cuda->ctx;
-    struct mt_moved moved = {0};
+    struct mt_moved moved = counted(mine->cuda->ctx, mine->call, mine->stream);
     cudaSetDevice(mine->cuda->device);
-    if (ctx->traffic) {
-        const int group = (int)mine->call->scalar[0].i;
-        moved.lane = mt_traffic_lane(ctx->traffic, group, mine->stream, mine->call->op);
-        moved.near = &ctx->traffic->near[group];
-    }
     for (int p = 0; p < g->n; p++) {
         const struct mt_move *to = &mine->move[p], *from = &at[p]->move[me];
         MT_REQUIRE(to->in == from->out, e, MT_RANKS, "%s: rank %d sends %lld bytes and rank %d takes %lld",
@@ -120,14 +122,40 @@ static void last_one(struct mt_group *g, struct mt_meeting *m)
     }
 }
 
+/* The group's members are in other processes. */
+static mt_status carried(struct mt_cuda *d, const struct mt_stream *s, struct mt_call *c, mt_err *e)
+{
+    const struct mt_group *g = s->ctx->group[c->scalar[0].i];
+    const struct mt_carried x = {.group = (int)c->scalar[0].i,
+                                 .stream = s->id,
+                                 .n = g->n,
+                                 .me = mt_group_member(g, s->ctx->rank),
+                                 .move = g->move + (int64_t)s->id * g->n,
+                                 .on = d->queue[s->id].lane.stream};
+    struct mt_moved moved = counted(s->ctx, c, s->id);
+    MT_TRY(bind(s->ctx, g, x.me, c, e));
+    mt_moves_of(c, g->move + (int64_t)s->id * g->n);
+    mt_status status = mt_carrier_nccl.start(d->carrier, &x, e);
+    if (status) {
+        char text[MT_COLLECTIVE_TEXT];
+        mt_collective_text(mt_trace_last(&s->ctx->trace), text);
+        mt_err_while(e, "%s", text);
+        return status;
+    }
+    for (int p = 0; p < g->n; p++) mt_moved_add(&moved, p, x.move[p].in);
+    mt_moved_end(&moved);
+    return MT_OK;
+}
+
 mt_status mt_cuda_collective(struct mt_cuda *d, const struct mt_stream *s, struct mt_call *c, mt_err *e)
 {
     struct mt_group *g = s->ctx->group[c->scalar[0].i];
+    if (g && g->wire && d->carrier) return carried(d, s, c, e);
     struct mt_move move[MT_CUDA_RANKS];
     struct arrival mine = {
         .cuda = d, .call = c, .what = *mt_trace_last(&s->ctx->trace), .stream = s->id, .move = move};
     MT_REQUIRE(g && !g->wire && g->n <= MT_CUDA_RANKS, e, MT_DEVICE,
-               "%s: a group of %d ranks; the cuda device has groups of at most %d ranks, of one process",
+               "%s: a group of %d ranks; the cuda device has groups of at most %d ranks of one process",
                mt_op_info[c->op].name, g ? g->n : 0, MT_CUDA_RANKS);
     const int member = mt_group_member(g, s->ctx->rank);
     MT_TRY(bind(s->ctx, g, member, c, e));

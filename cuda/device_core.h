@@ -1,14 +1,17 @@
 /* device_core.h: what the device's files share.
  *
  * device_cuda.c: opening, and the functions of the device. launch.c: one op. host_ops.c: those of MT_HOST. collective.c:
- * between ranks of this process. run.c: their host code. probe.c: copies for `moetitan doctor`. */
+ * between ranks of this process, or of several. run.c: their host code. stand.c: notes of where streams are. probe.c: copies for
+ * `moetitan doctor`. */
 #ifndef MT_CUDA_DEVICE_CORE_H
 #define MT_CUDA_DEVICE_CORE_H
 #include <cuda_runtime_api.h>
 
+#include "carrier.h"
 #include "device/cpu/fiber.h"
 #include "device_cuda.h"
 #include "launch.h"
+#include "stand.h"
 
 /* Events of the last positions of a stream. A wait for an older one is a wait for the position that took its event: a later
  * one of the same stream, enqueued before the wait, so it may wait longer but never for ever. */
@@ -27,6 +30,8 @@ struct mt_cuda {
     cudaStream_t copies;               /* mt_copy_now's, by any thread, beside what the other streams do */
     struct mt_lt *lt;
     struct mt_cuda_host *host;
+    struct mt_carrier *carrier;  /* one of several processes: what joins them; NULL: alone */
+    struct mt_cuda_stand *stand; /* likewise */
     /* While it runs. */
     struct mt_cuda_run *run;
     struct mt_fiber fiber;

@@ -54,16 +54,28 @@ static mt_status choose_device(struct mt_cuda *d, int index, mt_err *e)
     return MT_OK;
 }
 
+static mt_status carrier_open(struct mt_cuda *d, mt_err *e)
+{
+    MT_REQUIRE(&mt_carrier_nccl, e, MT_DEVICE,
+               "joining several processes: this program was built without NCCL");
+    MT_TRY(mt_carrier_nccl.open(&d->carrier, e));
+    return mt_cuda_stand_open(&d->stand, e);
+}
+
 static mt_status arenas_open(struct mt_cuda *d, const struct mt_ledger *g, mt_err *e)
 {
     const long long device = g->size[MT_DEVICE_ARENA], host = g->size[MT_HOST_ARENA];
     size_t unused = 0, total = 0;
+    cudaError_t failed = cudaSuccess;
     MT_CUDA_TRY(cudaMemGetInfo(&unused, &total), e, MT_DEVICE, "asking CUDA device %d for its memory",
                 d->device);
-    if (device)
-        MT_CUDA_TRY(cudaMalloc(&d->arena[MT_DEVICE_ARENA], (size_t)device), e, MT_NOFIT,
-                    "allocating the device arena, %lld bytes, of which device %d has %zu free of %zu", device,
-                    d->device, unused, total);
+    if (device && !d->carrier) failed = cudaMalloc(&d->arena[MT_DEVICE_ARENA], (size_t)device);
+    if (device && d->carrier &&
+        !mt_carrier_nccl.alloc(d->carrier, &d->arena[MT_DEVICE_ARENA], (size_t)device))
+        failed = cudaErrorMemoryAllocation;
+    MT_CUDA_TRY(failed, e, MT_NOFIT,
+                "allocating the device arena, %lld bytes, of which device %d has %zu free of %zu", device,
+                d->device, unused, total);
     if (host)
         MT_CUDA_TRY(cudaHostAlloc(&d->arena[MT_HOST_ARENA], (size_t)host, cudaHostAllocDefault), e, MT_NOFIT,
                     "allocating the pinned host arena, %lld bytes", host);
@@ -99,6 +111,7 @@ static mt_status open_all(struct mt_cuda *d, const struct mt_ledger *g, const st
     MT_TRY(choose_device(d, o->device, e));
     MT_TRY(mt_lt_open(&d->lt, e));
     MT_TRY(mt_cuda_host_open(&d->host, e));
+    if (o->several) MT_TRY(carrier_open(d, e));
     MT_TRY(arenas_open(d, g, e));
     MT_CUDA_TRY(cudaStreamCreateWithFlags(&d->copies, cudaStreamNonBlocking), e, MT_DEVICE,
                 "making the stream of copies to and from the host");
@@ -138,20 +151,33 @@ static void queue_close(struct mt_cuda *d, int i)
     if (d->queue[i].lane.stream) cudaStreamDestroy(d->queue[i].lane.stream);
 }
 
+static void device_arena_close(struct mt_cuda *d)
+{
+    if (d->carrier)
+        mt_carrier_nccl.free(d->carrier, d->arena[MT_DEVICE_ARENA]);
+    else
+        cudaFree(d->arena[MT_DEVICE_ARENA]);
+    if (d->carrier) mt_carrier_nccl.close(d->carrier);
+}
+
 /* Errors are of no use here: what can be freed is freed. */
 void mt_cuda_close(struct mt_cuda *d)
 {
     if (!d) return;
     cudaSetDevice(d->device);
+    if (d->carrier && d->ctx && d->ctx->err.code)
+        mt_carrier_nccl.abort(d->carrier, d->ctx->err.code); /* else streams wait for ever */
     for (int i = 0; i < MT_N_STREAMS; i++)
         if (d->queue[i].lane.stream) cudaStreamSynchronize(d->queue[i].lane.stream);
+    if (d->carrier) mt_carrier_nccl.part(d->carrier);
+    mt_cuda_stand_close(d->stand);
     for (int i = 0; i < MT_N_STREAMS; i++) queue_close(d, i);
     if (d->copies) cudaStreamDestroy(d->copies);
     mt_lt_close(d->lt);
     mt_fiber_close(&d->fiber);
     mt_cuda_host_close(d->host);
     cudaFreeHost(d->arena[MT_HOST_ARENA]);
-    cudaFree(d->arena[MT_DEVICE_ARENA]);
+    device_arena_close(d);
     if (d->ctx) {
         d->ctx->exec = NULL;
         for (int a = 0; a < MT_N_ARENAS; a++) d->ctx->arena[a] = NULL;
@@ -180,14 +206,18 @@ static mt_status mark(struct mt_cuda *d, const struct mt_stream *s, mt_err *e)
 {
     MT_CUDA_TRY(cudaEventRecord(mt_cuda_event(d, s->id, s->seq), d->queue[s->id].lane.stream), e, MT_DEVICE,
                 "recording an event");
+    mt_cuda_stand_end(d, s);
     return MT_OK;
 }
 
 static mt_status enqueue_op(struct mt_cuda *d, const struct mt_stream *s, struct mt_call *c, const mt_view *v,
                             mt_err *e)
 {
+    const bool comm = mt_op_info[c->op].kind == MT_COMM;
     for (int i = 0; i < mt_op_info[c->op].n_args; i++) c->arg[i] = mt_address(s->ctx, v[i]);
-    if (mt_op_info[c->op].kind == MT_COMM)
+    MT_TRY(
+        mt_cuda_stand_begin(d, s, c->op, (mt_event){0, 0}, comm ? mt_trace_last(&s->ctx->trace) : NULL, e));
+    if (comm)
         MT_TRY(mt_cuda_collective(d, s, c, e));
     else if (s->id == MT_HOST && c->op != MT_OP_fresh && c->op != MT_OP_keep)
         MT_TRY(mt_cuda_host_op(d, s, c, e));
@@ -205,6 +235,7 @@ static void cuda_enqueue(struct mt_stream *s, struct mt_call *c, const mt_view *
 
 static mt_status enqueue_wait(struct mt_cuda *d, const struct mt_stream *s, mt_event ev, mt_err *e)
 {
+    MT_TRY(mt_cuda_stand_begin(d, s, MT_OP_wait, ev, NULL, e));
     MT_CUDA_TRY(cudaStreamWaitEvent(d->queue[s->id].lane.stream, mt_cuda_event(d, ev.stream, ev.seq), 0), e,
                 MT_DEVICE, "waiting for operation %lld of stream %s", (long long)ev.seq,
                 mt_stream_name(ev.stream));
@@ -218,11 +249,21 @@ static void cuda_wait(struct mt_stream *s, mt_event ev)
     if (enqueue_wait(device_of(s), s, ev, e)) blame(s);
 }
 
+/* What lies behind a collective that was given up is worth nothing. */
+static mt_status not_aborted(const struct mt_cuda *d, mt_err *e)
+{
+    const mt_status why = d->carrier ? mt_carrier_nccl.aborted(d->carrier) : MT_OK;
+    MT_REQUIRE(!why, e, why, "the collectives under way were given up");
+    return MT_OK;
+}
+
 static mt_status await(struct mt_cuda *d, const struct mt_stream *s, mt_err *e)
 {
-    MT_CUDA_TRY(cudaEventSynchronize(mt_cuda_event(d, s->id, s->seq)), e, MT_DEVICE,
-                "waiting for a host read");
-    return MT_OK;
+    mt_cuda_stand_waits(d, true);
+    cudaError_t r = cudaEventSynchronize(mt_cuda_event(d, s->id, s->seq));
+    mt_cuda_stand_waits(d, false);
+    MT_CUDA_TRY(r, e, MT_DEVICE, "waiting for a host read");
+    return not_aborted(d, e);
 }
 
 /* The op read_back, enqueued just before, copies to pinned memory. After an error the host gets zeros. */
@@ -249,7 +290,7 @@ mt_status mt_cuda_finish(struct mt_cuda *d, mt_err *e)
     for (int i = 0; i < MT_N_STREAMS; i++)
         MT_CUDA_TRY(cudaStreamSynchronize(d->queue[i].lane.stream), e, MT_DEVICE, "waiting for the stream %s",
                     mt_stream_name(i));
-    return MT_OK;
+    return not_aborted(d, e);
 }
 
 static mt_status cuda_copy(const struct mt_ctx *ctx, void *to, const void *from, int64_t bytes, mt_err *e)

@@ -9,7 +9,8 @@
 extern const struct mt_device_ops mt_device_cuda;
 
 struct mt_cuda_options {
-    int device; /* index among the visible ones */
+    int device;   /* index among the visible ones */
+    bool several; /* this is one of several processes, to be joined */
     int64_t
         scratch_bytes; /* of device memory for the compute stream's kernels and libraries; a multiple of 256 */
 };

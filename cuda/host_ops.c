@@ -38,7 +38,7 @@ void mt_cuda_host_close(struct mt_cuda_host *h)
 static void CUDART_CB run(void *arg)
 {
     const struct job *j = arg;
-    const int parts = mt_cpu_parts(&j->call);
+    const int parts = mt_cpu_parts(&j->call, 1);
     for (int i = 0; i < parts; i++)
         mt_cpu_kernel[j->call.op](&j->call, i, parts, j->host->scratch, &j->host->dev);
 }

@@ -22,20 +22,76 @@ struct mt_cuda_lane {
 };
 
 /* Ops that are kernels of their own and nothing else. */
-#define MT_CUDA_KERNELS(X)                                                                                   \
-    X(fill_f32)                                                                                              \
-    X(weight_cast)                                                                                           \
-    X(weight_pack)                                                                                           \
-    X(grad_cast)                                                                                             \
-    X(fp8_pack) X(fp8_unpack) X(embed_fwd) X(embed_bwd) X(rmsnorm_fwd) X(rmsnorm_bwd) X(sum_rows)            \
-        X(bias_bwd) X(rope_table) X(rope) X(attention_fwd) X(attention_bwd) X(swiglu_fwd) X(swiglu_bwd)      \
-            X(expert_swiglu_fwd) X(expert_swiglu_bwd) X(router_logits) X(router_topk) X(route_sort)          \
-                X(counts_add) X(router_bwd) X(router_bwdx) X(router_bwdw) X(bias_update) X(gather_rows)      \
-                    X(gather_gates) X(combine_fwd) X(combine_bwd) X(expert_counts) X(expert_sort)            \
-                        X(expert_unsort) X(grouped_fwd) X(grouped_fwd_into) X(grouped_bwdx)                  \
-                            X(grouped_bwdx_into) X(grouped_bwdw) X(count_valid) X(xent) X(xent_eval)         \
-                                X(sum_loss) X(sum_parts_f64) X(sum_parts_i64) X(sum_pieces) X(sumsq) X(clip) \
-                                    X(adamw) X(muon_momentum) X(newton_schulz) X(muon_apply) X(init_normal)
+#define MT_CUDA_KERNELS(X) \
+    X(fill_f32)            \
+    X(weight_cast)         \
+    X(weight_pack)         \
+    X(grad_cast)           \
+    X(fp8_pack)            \
+    X(fp8_unpack)          \
+    X(embed_fwd)           \
+    X(embed_bwd)           \
+    X(rmsnorm_fwd)         \
+    X(rmsnorm_bwd)         \
+    X(sum_rows)            \
+    X(bias_bwd)            \
+    X(rope_table)          \
+    X(rope)                \
+    X(attention_fwd)       \
+    X(attention_bwd)       \
+    X(swiglu_fwd)          \
+    X(swiglu_bwd)          \
+    X(expert_swiglu_fwd)   \
+    X(expert_swiglu_bwd)   \
+    X(router_logits)       \
+    X(router_topk)         \
+    X(route_drop)          \
+    X(route_sort)          \
+    X(counts_add)          \
+    X(router_bwd)          \
+    X(router_bwdx)         \
+    X(router_bwdw)         \
+    X(router_counts)       \
+    X(counts_total)        \
+    X(router_balance)      \
+    X(router_z)            \
+    X(bias_update)         \
+    X(gather_rows)         \
+    X(gather_gates)        \
+    X(combine_fwd)         \
+    X(combine_bwd)         \
+    X(expert_counts)       \
+    X(expert_sort)         \
+    X(expert_unsort)       \
+    X(grouped_fwd)         \
+    X(grouped_fwd_into)    \
+    X(grouped_bwdx)        \
+    X(grouped_bwdx_into)   \
+    X(grouped_bwdw)        \
+    X(count_valid)         \
+    X(xent)                \
+    X(xent_eval)           \
+    X(sum_loss)            \
+    X(sum_parts_f64)       \
+    X(sum_parts_i64)       \
+    X(sum_pieces)          \
+    X(sumsq)               \
+    X(clip)                \
+    X(adamw)               \
+    X(muon_momentum)       \
+    X(newton_schulz)       \
+    X(muon_apply)          \
+    X(init_normal)         \
+    X(turn_left)           \
+    X(turn_right)          \
+    X(gram_left)           \
+    X(gram_right)          \
+    X(soap_moment)         \
+    X(soap_adam)           \
+    X(eigen_basis)         \
+    X(key_join)            \
+    X(key_split)           \
+    X(window_begin)
 
 #define MT_CUDA_DECLARE(name) \
     cudaError_t mt_cuda_##name(const struct mt_call *c, const struct mt_cuda_lane *q);

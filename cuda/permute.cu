@@ -20,7 +20,7 @@ template <class W> __global__ void __launch_bounds__(THREADS) gather_kernel(MT_C
                 static_cast<const char *>(a.x) + from * c.ld[1] * el, MT_DIM(c, 'D') * el);
 }
 
-/* y[n] = h[n] + sum_k gates[n][k] ret[slot[n][k]], k ascending */
+/* y[n] = h[n] + sum_k gates[n][k] ret[slot[n][k]], k ascending, without dropped ones */
 template <class T, int V> __global__ void __launch_bounds__(THREADS) combine_kernel(MT_CALL c)
 {
     const auto &a = *MT_ARGS(combine_fwd, &c);
@@ -32,6 +32,7 @@ template <class T, int V> __global__ void __launch_bounds__(THREADS) combine_ker
         mt_load(sum, static_cast<const T *>(a.h) + n * c.ld[1], i);
         for (int64_t k = 0; k < MT_DIM(c, 'K'); k++) {
             const float g = gate[k];
+            if (slot[k] < 0) continue;
             mt_load(f, static_cast<const T *>(a.ret) + slot[k] * c.ld[2], i);
 #pragma unroll
             for (int j = 0; j < V; j++) sum[j] += g * f[j];
@@ -40,18 +41,20 @@ template <class T, int V> __global__ void __launch_bounds__(THREADS) combine_ker
     }
 }
 
-/* dx[n] = add[n] + sum_k dret[slot[n][k]], k ascending; dgates in token order */
+/* dx[n] = add[n] + sum_k dret[slot[n][k]], k ascending; dgates in token order, 0 of dropped ones */
 template <class T, int V> __global__ void __launch_bounds__(THREADS) spread_kernel(MT_CALL c)
 {
     const auto &a = *MT_ARGS(combine_bwd, &c);
     const int64_t n = blockIdx.x, K = MT_DIM(c, 'K');
     const int32_t *slot = static_cast<const int32_t *>(a.slot) + n * c.ld[4];
     for (int64_t k = threadIdx.x; k < K; k += THREADS)
-        static_cast<float *>(a.dgates)[n * c.ld[1] + k] = static_cast<const float *>(a.dgate)[slot[k]];
+        static_cast<float *>(a.dgates)[n * c.ld[1] + k] =
+            slot[k] < 0 ? 0 : static_cast<const float *>(a.dgate)[slot[k]];
     for (int64_t i = threadIdx.x; i < MT_DIM(c, 'D') / V; i += THREADS) {
         float sum[V] = {0}, f[V];
         if (a.add) mt_load(sum, static_cast<const T *>(a.add) + n * c.ld[5], i);
         for (int64_t k = 0; k < K; k++) {
+            if (slot[k] < 0) continue;
             mt_load(f, static_cast<const T *>(a.dret) + slot[k] * c.ld[2], i);
 #pragma unroll
             for (int j = 0; j < V; j++) sum[j] += f[j];

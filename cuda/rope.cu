@@ -5,15 +5,17 @@ namespace
 {
 constexpr int THREADS = 128;
 
-/* Pair i of position p turns by the angle p theta^(-2i/R); in f64, since p goes to millions. */
+/* Angles are f64, since positions go to millions. */
 __global__ void __launch_bounds__(THREADS) table_kernel(MT_CALL c)
 {
     const int64_t R = MT_DIM(c, 'R'), half = R / 2, p = blockIdx.x;
     float *row = static_cast<float *>(MT_ARGS(rope_table, &c)->table) + p * c.ld[0];
+    const auto &s = *MT_SCALARS(rope_table, &c);
     for (int64_t i = threadIdx.x; i < half; i += THREADS) {
-        const double angle = (double)p * pow(MT_SCALARS(rope_table, &c)->theta, -2.0 * (double)i / (double)R);
-        row[i] = (float)cos(angle);
-        row[half + i] = (float)sin(angle);
+        const double t = fmin(fmax(((double)i - s.low) / (s.high - s.low), 0.0), 1.0);
+        const double angle = (double)p * (pow(s.theta, -2.0 * (double)i / (double)R) * ((1 - t) + t / s.factor));
+        row[i] = (float)(s.gain * cos(angle));
+        row[half + i] = (float)(s.gain * sin(angle));
     }
 }
 

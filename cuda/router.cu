@@ -1,58 +1,35 @@
 /* From scores of experts to chosen ones and gates, in f32, and back: a warp a token. The sort by expert is in sort.cu, the
  * products with the router's weight in products.cu. */
-#include "mt_kernel.cuh"
+#include "mt_router.cuh"
 
 namespace
 {
-constexpr int THREADS = 128, TOKENS = THREADS / 32;
+constexpr int THREADS = MT_ROUTER_THREADS, TOKENS = MT_ROUTER_TOKENS;
 
-/* A warp's share of a token's scores lies in shared memory, [TOKENS][E] f32. score: 0 softmax over all experts, 1
- * sigmoid. */
-MT_DEVICE void scores_of(float *s, const float *logits, int64_t E, int64_t score, int lane)
+/* Scores of groups of experts into g: the best choice of each, or the sum of its two best. Returns the last of the `limit` best
+ * groups: those behind it are out. */
+MT_DEVICE mt_pick last_group(float *g, const float *s, const float *bias, int64_t E,
+                             const mt_scalars_router_topk &f, int lane)
 {
-    if (score) {
-        for (int64_t e = lane; e < E; e += 32) s[e] = mt_sigmoid(logits[e]);
-        __syncwarp();
-        return;
+    const int64_t n = E / f.groups;
+    for (int64_t i = lane; i < f.groups; i += 32) {
+        float best = -INFINITY, next = -INFINITY;
+        for (int64_t e = i * n; e < (i + 1) * n; e++) {
+            const float v = s[e] + bias[e];
+            if (v > best) {
+                next = best;
+                best = v;
+            } else if (v > next) {
+                next = v;
+            }
+        }
+        g[i] = f.best2 ? best + next : best;
     }
-    float top = -INFINITY;
-    for (int64_t e = lane; e < E; e += 32) top = fmaxf(top, logits[e]);
-    top = mt_warp_max(top);
-    double sum = 0;
-    for (int64_t e = lane; e < E; e += 32) {
-        s[e] = expf(logits[e] - top);
-        sum += (double)s[e];
-    }
-    const float inv = (float)(1 / mt_warp_add(sum));
-    for (int64_t e = lane; e < E; e += 32) s[e] *= inv;
     __syncwarp();
-}
-
-struct pick {
-    float value;
-    int32_t id;
-};
-/* Whether a comes before b: the larger one, of equal ones the lower id. */
-MT_DEVICE bool before(pick a, pick b)
-{
-    return a.value > b.value || (a.value == b.value && a.id < b.id);
-}
-/* The first of those that come after `last`. A NaN counts as the least, so that ids are valid in any case. */
-MT_DEVICE pick next_pick(const float *s, const float *bias, int64_t E, pick last, int lane)
-{
-    pick best = {-INFINITY, INT32_MAX};
-    for (int64_t e = lane; e < E; e += 32) {
-        const float v = s[e] + bias[e];
-        const pick p = {v == v ? v : -INFINITY, (int32_t)e};
-        if (before(last, p) && before(p, best)) best = p;
-    }
-#pragma unroll
-    for (int o = 16; o; o >>= 1) {
-        const pick other = {__shfl_xor_sync(MT_WARP_ALL, best.value, o),
-                            __shfl_xor_sync(MT_WARP_ALL, best.id, o)};
-        if (before(other, best)) best = other;
-    }
-    return best;
+    mt_pick p = {INFINITY, -1};
+    for (int64_t k = 0; k < f.limit; k++)
+        p = mt_next_pick([=](int64_t i) { return g[i]; }, f.groups, p, lane);
+    return p;
 }
 
 __global__ void __launch_bounds__(THREADS) topk_kernel(MT_CALL c)
@@ -64,19 +41,28 @@ __global__ void __launch_bounds__(THREADS) topk_kernel(MT_CALL c)
     const int64_t E = MT_DIM(c, 'E'), K = MT_DIM(c, 'K'), n = (int64_t)blockIdx.x * TOKENS + warp;
     const float *bias = static_cast<const float *>(a.bias);
     if (n >= MT_DIM(c, 'N')) return;
-    float *s = all + warp * E, *gate = static_cast<float *>(a.gates) + n * c.ld[1];
+    float *s = all + warp * (E + f.groups), *g = s + E, *gate = static_cast<float *>(a.gates) + n * c.ld[1];
     int32_t *ids = static_cast<int32_t *>(a.ids) + n * c.ld[0];
-    scores_of(s, static_cast<const float *>(a.logits) + n * c.ld[2], E, f.score, lane);
+    mt_router_scores(s, static_cast<const float *>(a.logits) + n * c.ld[2], E, f.score, lane);
     int bad = 0;
     for (int64_t e = lane; e < E; e += 32) {
         const float v = s[e] + bias[e];
         bad |= !(v == v);
     }
     const bool numbers = !__any_sync(MT_WARP_ALL, bad);
-    pick p = {INFINITY, -1};
+    const int64_t of_group = E / f.groups;
+    const mt_pick last = f.groups > 1 ? last_group(g, s, bias, E, f, lane) : mt_pick{-INFINITY, INT32_MAX};
+    const auto choice = [=](int64_t e) {
+        const int32_t i = (int32_t)(e / of_group);
+        return f.groups > 1 && mt_before(last, mt_pick{g[i], i}) ? -INFINITY : s[e] + bias[e];
+    };
+    mt_pick p = {INFINITY, -1};
     double sum = 0;
     for (int64_t k = 0; k < K; k++) {
-        p = next_pick(s, bias, E, p, lane);
+        if (f.forced)
+            p.id = (int32_t)((n % f.forced * K + k) % E);
+        else
+            p = mt_next_pick(choice, E, p, lane);
         sum += (double)s[p.id];
         if (lane == 0) {
             ids[k] = p.id;
@@ -125,7 +111,7 @@ MT_DEVICE void softmax_row(const mt_call &c, float *dl, const float *dg, const i
     const double scale = MT_SCALARS(router_bwd, &c)->scale;
     const int64_t E = MT_DIM(c, 'E'), K = MT_DIM(c, 'K');
     double dot = 0;
-    scores_of(p, logits, E, 0, lane);
+    mt_router_scores(p, logits, E, 0, lane);
     for (int64_t k = lane; k < K; k += 32) dot += scale * (double)dg[k] * (double)p[ids[k]];
     dot = mt_warp_add(dot);
     for (int64_t e = lane; e < E; e += 32) dl[e] = -p[e] * (float)dot;
@@ -154,19 +140,22 @@ __global__ void __launch_bounds__(THREADS) bwd_kernel(MT_CALL c)
     sparse_row(c, dl, dg, ids, logits, lane);
 }
 
-size_t smem_of(const mt_call *c)
+size_t smem_of(const mt_call *c, int64_t more)
 {
-    return (size_t)(TOKENS * MT_DIM(*c, 'E') * 4);
+    return (size_t)(TOKENS * (MT_DIM(*c, 'E') + more) * 4);
 }
 } // namespace
 
 extern "C" cudaError_t mt_cuda_router_topk(const mt_call *c, const mt_cuda_lane *q)
 {
     const unsigned grid = mt_blocks(MT_DIM(*c, 'N'), TOKENS);
-    return grid ? MT_LAUNCH(topk_kernel, dim3(grid), dim3(THREADS), smem_of(c), q->stream, *c) : cudaSuccess;
+    return grid ? MT_LAUNCH(topk_kernel, dim3(grid), dim3(THREADS),
+                            smem_of(c, MT_SCALARS(router_topk, c)->groups), q->stream, *c)
+                : cudaSuccess;
 }
 extern "C" cudaError_t mt_cuda_router_bwd(const mt_call *c, const mt_cuda_lane *q)
 {
     const unsigned grid = mt_blocks(MT_DIM(*c, 'N'), TOKENS);
-    return grid ? MT_LAUNCH(bwd_kernel, dim3(grid), dim3(THREADS), smem_of(c), q->stream, *c) : cudaSuccess;
+    return grid ? MT_LAUNCH(bwd_kernel, dim3(grid), dim3(THREADS), smem_of(c, 0), q->stream, *c)
+                : cudaSuccess;
 }

@@ -69,9 +69,11 @@ mt_status mt_cuda_run(struct mt_cuda *const cuda[], int n, void (*host)(struct m
         d->run = &run;
         d->arg = args ? args[i] : NULL;
         d->ended = false;
+        mt_cuda_stand_run(d, true);
         if (!status && !d->fiber.map) status = mt_fiber_open(&d->fiber, STACK_BYTES, true, host_main, d, e);
     }
     if (!status) take_turns(cuda, n, &run);
     for (int i = 0; i < n; i++) cuda[i]->run = NULL;
+    for (int i = 0; i < n; i++) mt_cuda_stand_run(cuda[i], false);
     return status ? status : first_error(cuda, n, e);
 }

@@ -1,4 +1,4 @@
-/* Counting sort by expert of the flat pairs token K + k, stable: counts of every run of pairs, places from them, and each
+/* Counting sort by expert of the flat pairs token K + k, stable, dropped ones last: counts of every run of pairs, places from them, and each
  * run once more. A warp has a run; the pairs of a step of 32 are ranked among themselves by their ids. */
 #include "mt_kernel.cuh"
 
@@ -6,17 +6,18 @@ namespace
 {
 constexpr int SCAN = 256, MAX_RUNS = 512, STEP = 32;
 
-/* Pair i's expert. */
+/* Pair i's expert; E of those that are dropped. */
 MT_DEVICE int32_t id_of(const mt_call &c, int64_t i)
 {
     const int64_t K = MT_DIM(c, 'K');
-    return static_cast<const int32_t *>(MT_ARGS(route_sort, &c)->ids)[i / K * c.ld[3] + i % K];
+    const int32_t id = static_cast<const int32_t *>(MT_ARGS(route_sort, &c)->ids)[i / K * c.ld[3] + i % K];
+    return id < 0 ? (int32_t)MT_DIM(c, 'E') : id;
 }
 
-/* table[run][e]: pairs of the run for expert e */
+/* table[run][e]: pairs of the run for expert e; here E counts the dropped ones as one more */
 __global__ void __launch_bounds__(STEP) count_kernel(MT_CALL c, int32_t *table, int64_t run)
 {
-    const int64_t E = MT_DIM(c, 'E'), first = blockIdx.x * run;
+    const int64_t E = MT_DIM(c, 'E') + 1, first = blockIdx.x * run;
     const int64_t last = first + run < MT_DIM(c, 'M') ? first + run : MT_DIM(c, 'M');
     MT_DYN_SMEM(int32_t, n);
     for (int64_t e = threadIdx.x; e < E; e += STEP) n[e] = 0;
@@ -50,7 +51,7 @@ MT_DEVICE int32_t scan(int32_t v, int32_t *carry)
 /* table becomes where each run's pairs of an expert begin; counts come out. One block. */
 __global__ void __launch_bounds__(SCAN) place_kernel(MT_CALL c, int32_t *table, int runs)
 {
-    const int64_t E = MT_DIM(c, 'E');
+    const int64_t E = MT_DIM(c, 'E') + 1;
     int32_t carry = 0;
     for (int64_t e0 = 0; e0 < E; e0 += SCAN) {
         const int64_t e = e0 + threadIdx.x;
@@ -58,7 +59,7 @@ __global__ void __launch_bounds__(SCAN) place_kernel(MT_CALL c, int32_t *table, 
         for (int r = 0; r < runs && e < E; r++) count += table[r * E + e];
         int32_t at = scan(count, &carry);
         if (e >= E) continue;
-        static_cast<int32_t *>(MT_ARGS(route_sort, &c)->counts)[e] = count;
+        if (e + 1 < E) static_cast<int32_t *>(MT_ARGS(route_sort, &c)->counts)[e] = count;
         for (int r = 0; r < runs; r++) {
             const int32_t n = table[r * E + e];
             table[r * E + e] = at;
@@ -70,7 +71,7 @@ __global__ void __launch_bounds__(SCAN) place_kernel(MT_CALL c, int32_t *table, 
 __global__ void __launch_bounds__(STEP) sort_kernel(MT_CALL c, const int32_t *table, int64_t run)
 {
     const auto &a = *MT_ARGS(route_sort, &c);
-    const int64_t E = MT_DIM(c, 'E'), K = MT_DIM(c, 'K'), first = blockIdx.x * run;
+    const int64_t E = MT_DIM(c, 'E') + 1, K = MT_DIM(c, 'K'), first = blockIdx.x * run;
     const int64_t last = first + run < MT_DIM(c, 'M') ? first + run : MT_DIM(c, 'M');
     MT_DYN_SMEM(int32_t, next);
     for (int64_t e = threadIdx.x; e < E; e += STEP) next[e] = table[blockIdx.x * E + e];
@@ -83,7 +84,7 @@ __global__ void __launch_bounds__(STEP) sort_kernel(MT_CALL c, const int32_t *ta
         __syncwarp();
         if (id >= 0) {
             static_cast<int32_t *>(a.order)[at] = (int32_t)i;
-            static_cast<int32_t *>(a.slot)[i / K * c.ld[1] + i % K] = at;
+            static_cast<int32_t *>(a.slot)[i / K * c.ld[1] + i % K] = id + 1 < E ? at : -1 - at;
             if (!(same & below)) next[id] += __popc(same);
         }
         __syncwarp();
@@ -93,9 +94,10 @@ __global__ void __launch_bounds__(STEP) sort_kernel(MT_CALL c, const int32_t *ta
 
 extern "C" cudaError_t mt_cuda_route_sort(const mt_call *c, const mt_cuda_lane *q)
 {
-    const int64_t E = MT_DIM(*c, 'E'), pairs = MT_DIM(*c, 'M'), room = (int64_t)q->scratch_bytes / (E * 4);
+    const int64_t E = MT_DIM(*c, 'E') + 1, pairs = MT_DIM(*c, 'M'),
+                  room = (int64_t)q->scratch_bytes / (E * 4);
     int32_t *table = static_cast<int32_t *>(q->scratch);
-    if (!E) return cudaSuccess;
+    if (E == 1) return cudaSuccess;
     if (room < 1) return cudaErrorInvalidValue;
     int64_t runs = (pairs + 4 * STEP - 1) / (4 * STEP);
     if (runs > MAX_RUNS) runs = MAX_RUNS;

@@ -84,6 +84,17 @@ __global__ void doubles_kernel(MT_CALL c)
         all += static_cast<const double *>(a.parts)[r * c.ld[1] + blockIdx.x];
     static_cast<double *>(a.sum)[blockIdx.x] = all;
 }
+/* acc += all[0] + all[1] + ...; total = acc */
+__global__ void __launch_bounds__(THREADS) total_kernel(MT_CALL c)
+{
+    const auto &a = *MT_ARGS(counts_total, &c);
+    const int64_t e = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (e >= MT_DIM(c, 'E')) return;
+    int64_t sum = static_cast<int64_t *>(a.acc)[e];
+    for (int64_t r = 0; r < MT_DIM(c, 'R'); r++) sum += static_cast<const int64_t *>(a.all)[r * c.ld[2] + e];
+    static_cast<int64_t *>(a.acc)[e] = sum;
+    static_cast<int64_t *>(a.total)[e] = sum;
+}
 
 __global__ void __launch_bounds__(THREADS) valid_kernel(int64_t *n, const int32_t *label, int64_t count)
 {
@@ -185,6 +196,11 @@ extern "C" cudaError_t mt_cuda_counts_add(const mt_call *c, const mt_cuda_lane *
     if (!n) return cudaSuccess;
     return MT_LAUNCH(counts_kernel, dim3(mt_blocks(n, THREADS)), dim3(THREADS), 0, q->stream,
                      static_cast<int64_t *>(c->arg[0]), static_cast<const int32_t *>(c->arg[1]), n);
+}
+extern "C" cudaError_t mt_cuda_counts_total(const mt_call *c, const mt_cuda_lane *q)
+{
+    const unsigned grid = mt_blocks(MT_DIM(*c, 'E'), THREADS);
+    return grid ? MT_LAUNCH(total_kernel, dim3(grid), dim3(THREADS), 0, q->stream, *c) : cudaSuccess;
 }
 extern "C" cudaError_t mt_cuda_bias_update(const mt_call *c, const mt_cuda_lane *q)
 {

@@ -157,6 +157,10 @@ static inline const int32_t *golden_i32(const struct golden *g, const char *name
     return golden_data(g, name, "I32", n);
 }
 
+static inline bool golden_has_meta(const struct golden *g, const char *key)
+{
+    return cJSON_HasObjectItem(cJSON_GetObjectItemCaseSensitive(g->header, "__metadata__"), key);
+}
 /* Metadata are strings: "0.01", "sigmoid", "1" for true. */
 static inline const char *golden_meta(const struct golden *g, const char *key)
 {

@@ -41,9 +41,9 @@ struct mt_ckpt_steps {
     int64_t n, step[MT_CKPT_STEPS];
 };
 /* What stays: the newest `last` (1 or more) complete checkpoints, of which `damaged` count for none, those of steps that
- * `every` divides (0: none), and those of `step` and `back` (0 or less: none). */
+ * `every` divides (0: none), and those of `step`, `back` and `read` (0 or less: none). */
 struct mt_ckpt_keep {
-    int64_t last, every, step, back;
+    int64_t last, every, step, back, read;
     struct mt_ckpt_steps damaged;
 };
 /* Removes what is older than the newest complete checkpoints that stay, and incomplete folders older than the newest of them. */

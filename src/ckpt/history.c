@@ -53,7 +53,8 @@ mt_status mt_ckpt_newest(const char *run_dir, char path[MT_CKPT_PATH], mt_err *e
 
 static bool stays(const struct mt_ckpt_keep *keep, int64_t step)
 {
-    return (keep->every && step % keep->every == 0) || step == keep->step || step == keep->back;
+    return (keep->every && step % keep->every == 0) || step == keep->step || step == keep->back ||
+           step == keep->read;
 }
 
 mt_status mt_ckpt_prune(const char *run_dir, const struct mt_ckpt_keep *keep, mt_err *e)

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "model/touch.h"
+#include "shard/factors.h"
 
 struct builder {
     struct mt_ckpt_items *x;
@@ -64,9 +65,39 @@ static void add_part(struct builder *b, int t, int64_t expert, enum mt_state wha
 
 static bool has_state(const struct mt_store *s, int t, enum mt_state what)
 {
-    enum mt_optimizer o = s->tensor[t].optimizer;
-    return what == MT_STATE_MASTER || (what == MT_STATE_M && o != MT_FROZEN) ||
-           (what == MT_STATE_V && o == MT_ADAMW);
+    return mt_optimizer_has(s->tensor[t].optimizer, what);
+}
+
+/* A factor of one expert, or of a dense matrix, from the rank that has it, and its copies. */
+static void add_factor(struct builder *b, int t, int64_t expert, enum mt_factor f, const char *front)
+{
+    const struct mt_store *s0 = &b->rank[0].m->store;
+    int64_t edge = mt_factor_edge(&s0->tensor[t], f);
+    char name[96];
+    mt_param_name(&s0->tensor[t], expert, name);
+    struct mt_ckpt_item *i = add_item(b, front, name, edge, edge, mt_touch_state(t, MT_STATE_V));
+    i->moment = true;
+    bool experts = s0->unit[s0->matrix[s0->tensor[t].matrix].unit].experts;
+    for (int k = 0; k < b->n; k++) {
+        const struct mt_store *s = &b->rank[k].m->store;
+        struct mt_local here = mt_store_local(s, t);
+        int64_t part = experts ? expert - mt_store_expert(s, here.part0) : 0;
+        if (!here.parts || part < 0 || part >= here.parts) continue;
+        add_piece(b, i, &b->rank[k], mt_view_part(mt_store_factor(s, t, f), part, 1), 0,
+                  b->rank[k].ctx->rank >= s->mesh.world / s->mesh.replicas);
+    }
+}
+static void add_factors(struct builder *b)
+{
+    static const char *const front[] = {"optim.left.", "optim.right.", "optim.left_basis.",
+                                        "optim.right_basis."};
+    const struct mt_store *s = &b->rank[0].m->store;
+    for (int f = 0; f < MT_N_FACTORS; f++)
+        for (int t = 0; t < s->n_tensors; t++) {
+            int64_t parts = s->unit[s->matrix[s->tensor[t].matrix].unit].experts ? b->rank[0].m->shape.E : 1;
+            for (int64_t i = 0; i < parts && mt_factor_edge(&s->tensor[t], (enum mt_factor)f); i++)
+                add_factor(b, t, i, (enum mt_factor)f, front[f]);
+        }
 }
 
 static void add_biases(struct builder *b)
@@ -94,7 +125,7 @@ mt_status mt_ckpt_items_open(struct mt_ckpt_items *x, const struct mt_ckpt_rank 
     int64_t most = m->shape.L;
     const struct mt_ctx *reach = rank[0].ctx->dev->copy ? rank[0].ctx : NULL; /* a process has one device */
     for (int t = 0; t < s->n_tensors; t++)
-        most += 3 * (s->unit[s->matrix[s->tensor[t].matrix].unit].experts ? m->shape.E : 1);
+        most += (3 + MT_N_FACTORS) * (s->unit[s->matrix[s->tensor[t].matrix].unit].experts ? m->shape.E : 1);
     *x = (struct mt_ckpt_items){.reach = reach,
                                 .item = calloc((size_t)most, sizeof *x->item),
                                 .piece = calloc((size_t)(most * n), sizeof *x->piece)};
@@ -106,6 +137,7 @@ mt_status mt_ckpt_items_open(struct mt_ckpt_items *x, const struct mt_ckpt_rank 
             for (int64_t i = 0; i < parts && has_state(s, t, states[w]); i++)
                 add_part(&b, t, i, states[w], front[states[w]]);
         }
+    add_factors(&b);
     add_biases(&b);
     return MT_OK;
 }

@@ -103,11 +103,26 @@ mt_status mt_source_list_some(const struct mt_source *s, int first, int stride, 
     return st;
 }
 
+/* What one of two nodes has of a checkpoint is all of it. */
+static mt_status whole(const struct mt_source *s, mt_err *e)
+{
+    bool local = !s->part && mt_source_of_node(s->path);
+    for (int f = 0; f < s->n && local; f++)
+        MT_REQUIRE(
+            mt_source_has(s, f), e, MT_CKPT,
+            "'%s' is what one node has of a checkpoint, without rank-%05d.safetensors: a run with this "
+            "ckpt.local_dir goes on from it on all its nodes; ckpt ls, show and verify take it alone",
+            s->path, s->rank[f]);
+    return MT_OK;
+}
+
 mt_status mt_source_list_all(const struct mt_source *s, struct mt_stored_list *list, mt_err *e)
 {
+    *list = (struct mt_stored_list){0};
+    MT_TRY(whole(s, e));
     mt_status st = mt_source_list_some(s, 0, 1, list, e);
     if (list->n) qsort(list->x, (size_t)list->n, sizeof *list->x, by_row);
-    if (st == MT_OK) st = check_cover(s, list, e);
+    if (st == MT_OK && !s->part) st = check_cover(s, list, e);
     if (st == MT_OK) return MT_OK;
     free(list->x);
     *list = (struct mt_stored_list){0};

@@ -4,10 +4,11 @@
 #include "ckpt/ckpt.h"
 #include "ckpt/source.h"
 
-static mt_status sizes(const struct mt_source *s, int64_t *bytes, mt_err *e)
+mt_status mt_source_sizes(const struct mt_source *s, int64_t *bytes, mt_err *e)
 {
     *bytes = 0;
     for (int64_t i = 0; i < s->manifest.n; i++) {
+        if (!mt_source_is_here(s, s->manifest.file[i].name)) continue;
         MT_TRY(mt_source_size(s, &s->manifest.file[i], e));
         *bytes += s->manifest.file[i].bytes;
     }
@@ -20,7 +21,7 @@ mt_status mt_ckpt_look(const char *path, struct mt_ckpt_meta *meta, int64_t *byt
     *meta = (struct mt_ckpt_meta){0};
     MT_TRY(mt_source_open(&s, path, e));
     *meta = s.manifest.meta;
-    mt_status st = sizes(&s, bytes, e);
+    mt_status st = mt_source_sizes(&s, bytes, e);
     mt_source_close(&s);
     return st;
 }

@@ -122,6 +122,17 @@ mt_status mt_source_manifest(const char *path, char **text, int64_t *bytes, mt_e
     return mt_read_whole(name, MANIFEST_MOST, text, bytes, e);
 }
 
+void mt_source_list_of_node(const char *path, char list[MT_SOURCE_FILE])
+{
+    snprintf(list, MT_SOURCE_FILE, "%.*s/%s", MT_CKPT_PATH - 1, path, MT_HELD_FILE);
+}
+bool mt_source_of_node(const char *path)
+{
+    char list[MT_SOURCE_FILE];
+    mt_source_list_of_node(path, list);
+    return !access(list, F_OK);
+}
+
 mt_status mt_source_open(struct mt_source *s, const char *path, mt_err *e)
 {
     char *text;
@@ -153,6 +164,14 @@ mt_status mt_source_size(const struct mt_source *s, const struct mt_manifest_fil
     MT_REQUIRE(S_ISREG(st.st_mode) && st.st_size == f->bytes, e, MT_CKPT,
                "'%s' has %lld bytes, its manifest says %" PRId64, path, (long long)st.st_size, f->bytes);
     return MT_OK;
+}
+
+bool mt_source_is_here(const struct mt_source *s, const char *name)
+{
+    int tensors = rank_of(name, tensors_end), rank = tensors >= 0 ? tensors : rank_of(name, sums_end);
+    bool here = rank < 0 || !s->part;
+    for (int f = 0; f < s->n && !here; f++) here = s->rank[f] == rank;
+    return here;
 }
 
 bool mt_source_has(const struct mt_source *s, int f)

@@ -11,6 +11,7 @@ struct mt_source {
     struct mt_manifest manifest;
     int *rank; /* owned: the n ranks that have written tensors, ascending. "File f" is rank[f]'s */
     int n;
+    bool part; /* files of other ranks are elsewhere (held.h): `rank` has those that are here */
 };
 /* Rows [row0, row0 + n) of a tensor, in one file. */
 struct mt_stored {
@@ -40,6 +41,10 @@ MT_MUST_USE mt_status mt_source_open_as(struct mt_source *s, const char *path, c
 MT_MUST_USE mt_status mt_source_surplus(const struct mt_source *s, mt_err *e);
 void mt_source_close(struct mt_source *s);
 
+/* The file that a folder on a node's own disk has besides (held.h): whether it is there, and its path. */
+#define MT_HELD_FILE "node.json"
+bool mt_source_of_node(const char *path);
+void mt_source_list_of_node(const char *path, char list[MT_SOURCE_FILE]);
 /* The text of a folder's manifest, malloc'ed, the caller's. */
 MT_MUST_USE mt_status mt_source_manifest(const char *path, char **text, int64_t *bytes, mt_err *e);
 /* Whether it is the name of tensors, or of what was written beside them. */
@@ -48,6 +53,11 @@ bool mt_source_of_rank(const char *name);
 void mt_source_tensors(const struct mt_source *s, int f, char path[MT_SOURCE_FILE]);
 /* Whether a file is there with the size that the manifest says: CKPT, or IO if the system refuses. */
 MT_MUST_USE mt_status mt_source_size(const struct mt_source *s, const struct mt_manifest_file *f, mt_err *e);
+/* Whether the manifest's file is one that should be in this folder: always, but for `part`. */
+bool mt_source_is_here(const struct mt_source *s, const char *name);
+/* Checks that the files are there with their sizes; *bytes of all. See mt_ckpt_verify_told for the second. */
+MT_MUST_USE mt_status mt_source_sizes(const struct mt_source *s, int64_t *bytes, mt_err *e);
+MT_MUST_USE mt_status mt_source_verify(const struct mt_source *s, struct mt_progress *progress, mt_err *e);
 /* Whether both of file f's rank are there, with the sizes that the manifest says. */
 bool mt_source_has(const struct mt_source *s, int f);
 /* A small file of the checkpoint, checked against the manifest: malloc'ed, the caller's, a 0 behind it. CKPT: it is not
@@ -61,8 +71,8 @@ MT_MUST_USE mt_status mt_source_list(const struct mt_source *s, int f, struct mt
 /* The same of files first, first + stride, ..., by several threads. list->x is the caller's even after a failure. */
 MT_MUST_USE mt_status mt_source_list_some(const struct mt_source *s, int first, int stride,
                                           struct mt_stored_list *list, mt_err *e);
-/* The same of all files; then sorted by name and row, and every tensor must be there as a whole: no row
- * missing, none twice. CKPT names the tensor and the files. */
+/* The same of all files; then sorted by name and row, and, unless it is a part, every tensor must be there as a whole: no row
+ * missing, none twice. CKPT names the tensor and the files, or says that the folder is what one node has of a checkpoint. */
 MT_MUST_USE mt_status mt_source_list_all(const struct mt_source *s, struct mt_stored_list *list, mt_err *e);
 /* The pieces of file f are list->x[order[first[f]]] up to first[f + 1], in the order of their bytes. Both malloc'ed, the
  * caller's. */

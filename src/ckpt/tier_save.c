@@ -3,8 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "ckpt/file.h"
+#include "ckpt/held.h"
 #include "ckpt/manifest.h"
 #include "ckpt/tier.h"
 
@@ -49,6 +51,24 @@ static mt_status add_all(struct mt_manifest *m, const struct mt_publishing *p,
     return mt_manifest_write(m, folder, e);
 }
 
+/* Whose files they are. A rank that is not of this node's processes has its files here as one's ward. */
+static mt_status tell_whose(const struct mt_tier *t, const struct mt_publishing *p,
+                            const struct mt_tier_file *file, const char *folder, mt_err *e)
+{
+    char path[MT_CKPT_PATH + 80];
+    bool *own = calloc(2 * (size_t)p->world, sizeof *own);
+    MT_REQUIRE(own, e, MT_IO, "no memory to list %d ranks", p->world);
+    bool *here = own + p->world;
+    for (int rank = 0; rank < p->world; rank++) {
+        mt_tier_path(folder, rank, 0, path);
+        own[rank] = t->job.n == 1 || t->node[rank] == t->node[t->job.me];
+        here[rank] = file[rank].bytes[0] && !access(path, F_OK);
+    }
+    mt_status st = mt_held_write(folder, own, here, p->world, e);
+    free(own);
+    return st;
+}
+
 mt_status mt_tier_publish(const struct mt_tier *t, const struct mt_publishing *p,
                           const struct mt_tier_file *file, mt_err *e)
 {
@@ -57,7 +77,8 @@ mt_status mt_tier_publish(const struct mt_tier *t, const struct mt_publishing *p
     mt_saving_folder(t->root, p->meta.step, saving);
     mt_ckpt_folder(t->root, p->meta.step, folder);
     snprintf(parent, sizeof parent, "%s/ckpt", t->root);
-    mt_status st = add_all(&m, p, file, saving, e);
+    mt_status st = tell_whose(t, p, file, saving, e);
+    if (st == MT_OK) st = add_all(&m, p, file, saving, e);
     mt_manifest_release(&m);
     MT_TRY(st);
     MT_TRY(mt_remove_folder(folder, "manifest.json", e)); /* of a history that the run has left */

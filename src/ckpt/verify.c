@@ -114,6 +114,7 @@ static mt_status verify_others(const struct mt_source *s, mt_err *e)
     for (int64_t i = 0; i < s->manifest.n; i++) {
         char *text;
         int64_t bytes;
+        if (!mt_source_is_here(s, s->manifest.file[i].name)) continue;
         MT_TRY(mt_source_size(s, &s->manifest.file[i], e));
         if (mt_source_of_rank(s->manifest.file[i].name)) continue;
         MT_TRY(mt_source_text(s, s->manifest.file[i].name, &text, &bytes, e));
@@ -122,13 +123,14 @@ static mt_status verify_others(const struct mt_source *s, mt_err *e)
     return MT_OK;
 }
 
-static mt_status verify(const struct mt_source *s, struct mt_progress *progress, mt_err *e)
+mt_status mt_source_verify(const struct mt_source *s, struct mt_progress *progress, mt_err *e)
 {
     struct mt_stored_list list;
     MT_TRY(verify_others(s, e));
     MT_TRY(mt_source_list_all(s, &list, e));
     for (int64_t i = 0; i < s->manifest.n && progress; i++)
-        if (strstr(s->manifest.file[i].name, ".safetensors"))
+        if (strstr(s->manifest.file[i].name, ".safetensors") &&
+            mt_source_is_here(s, s->manifest.file[i].name))
             atomic_fetch_add(&progress->total, s->manifest.file[i].bytes);
     mt_status st = verify_tensors(s, &list, progress, e);
     free(list.x);
@@ -142,7 +144,7 @@ mt_status mt_ckpt_verify_told(const char *path, struct mt_ckpt_meta *meta, struc
     *meta = (struct mt_ckpt_meta){0};
     MT_TRY(mt_source_open(&s, path, e));
     *meta = s.manifest.meta;
-    mt_status st = verify(&s, progress, e);
+    mt_status st = mt_source_verify(&s, progress, e);
     mt_source_close(&s);
     return st;
 }

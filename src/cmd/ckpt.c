@@ -7,15 +7,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ckpt/held.h"
 #include "ckpt/reshard.h"
-#include "ckpt/source.h"
 #include "cmd/ckpt_diff.h"
 #include "cmd/ckpt_hf.h"
+#include "cmd/ckpt_local.h"
 #include "cmd/cmd.h"
 #include "cmd/progress.h"
 
 static const char usage[] =
-    "usage: moetitan ckpt ls [--verify] RUN_DIR | show CHECKPOINT | verify CHECKPOINT | "
+    "usage: moetitan ckpt ls [--verify] RUN_DIR|LOCAL_DIR | show CHECKPOINT | verify CHECKPOINT | "
     "diff CHECKPOINT CHECKPOINT | reshard CHECKPOINT NEW_FOLDER --ranks N | prune RUN_DIR --keep N | "
     "export CHECKPOINT NEW_FOLDER [--dtype f32|bf16] [--shard-bytes N] [--tokenizer FILE ...] | "
     "import FOLDER NEW_CHECKPOINT [--mtp]";
@@ -35,47 +36,92 @@ static mt_status steps_of(const char *run, int64_t **step, int64_t *n, mt_err *e
 }
 
 /* With a bar, where there is a terminal. */
-static mt_status verify_one(const char *path, struct mt_ckpt_meta *meta, mt_err *e)
+static mt_status verify_held(const struct mt_held *h, mt_err *e)
 {
     struct mt_bar bar;
     mt_bar_open(&bar, "verify");
-    mt_status st = mt_ckpt_verify_told(path, meta, &bar.work, e);
+    mt_status st = mt_source_verify(&h->s, &bar.work, e);
     mt_bar_close(&bar);
     return st;
 }
 
+/* ---- ls ---- */
+static mt_status examine(const struct mt_held *h, bool verify, int64_t *bytes, mt_err *e)
+{
+    MT_TRY(mt_source_sizes(&h->s, bytes, e));
+    return verify ? verify_held(h, e) : MT_OK;
+}
+
+/* Of a node's folder, which of all ranks' files it has. */
+static const char *whose(const struct mt_held *h, char text[96])
+{
+    text[0] = 0;
+    if (h->local)
+        snprintf(text, 96, "files of %d ranks of this node and copies of %d, of %d", h->n_own,
+                 h->s.n - h->n_own, h->world);
+    return text;
+}
+
 static bool list_one(const char *path, bool verify)
 {
-    struct mt_ckpt_meta meta;
-    int64_t bytes;
+    struct mt_held h;
+    int64_t bytes = 0;
+    char text[96];
     mt_err why = {0};
-    mt_status st = mt_ckpt_look(path, &meta, &bytes, &why);
-    if (st == MT_OK && verify) st = verify_one(path, &meta, &why);
+    mt_status opened = mt_held_open(&h, path, &why), st = opened;
+    if (st == MT_OK) st = examine(&h, verify, &bytes, &why);
     if (st == MT_OK)
-        printf("%s  step %" PRId64 "  %" PRId64 " tokens  %.1f MiB  %s\n", path, meta.step, meta.tokens,
-               (double)bytes / (1 << 20), verify ? "valid" : "complete");
+        printf("%s  step %" PRId64 "  %" PRId64 " tokens  %.1f MiB  %s%s%s\n", path, h.s.manifest.meta.step,
+               h.s.manifest.meta.tokens, (double)bytes / (1 << 20), verify ? "valid" : "complete",
+               h.local ? ": " : "", whose(&h, text));
     else
         printf("%s  NOT VALID: %s\n", path, why.msg);
+    if (opened == MT_OK) mt_held_close(&h);
     return st == MT_OK;
+}
+
+struct counts {
+    int64_t bad, all;
+};
+static mt_status list_folder(const char *run, bool verify, struct counts *x, mt_err *e)
+{
+    int64_t *step, n;
+    MT_TRY(mt_ckpt_list(run, &step, &n, e));
+    for (int64_t i = 0; i < n; i++) {
+        char path[MT_CKPT_PATH];
+        mt_ckpt_folder(run, step[i], path);
+        x->bad += !list_one(path, verify);
+    }
+    free(step);
+    x->all += n;
+    return MT_OK;
+}
+
+static mt_status list_nodes(const char *dir, bool verify, struct counts *x, mt_err *e)
+{
+    struct mt_local_nodes nodes;
+    mt_status st = mt_local_nodes_find(&nodes, dir, e);
+    for (int i = 0; i < nodes.n && st == MT_OK; i++) st = list_folder(nodes.path[i], verify, x, e);
+    mt_local_nodes_close(&nodes);
+    return st;
 }
 
 static mt_status list(const struct request *q, mt_err *e)
 {
-    int64_t *step, n, bad = 0;
-    MT_TRY(steps_of(q->arg[0], &step, &n, e));
-    for (int64_t i = 0; i < n; i++) {
-        char path[MT_CKPT_PATH];
-        mt_ckpt_folder(q->arg[0], step[i], path);
-        bad += !list_one(path, q->verify);
-    }
-    free(step);
-    MT_REQUIRE(!bad || !q->verify, e, MT_CKPT, "%" PRId64 " of %" PRId64 " checkpoints are not valid", bad,
-               n);
+    struct counts x = {0};
+    MT_TRY(list_folder(q->arg[0], q->verify, &x, e));
+    if (!x.all) MT_TRY(list_nodes(q->arg[0], q->verify, &x, e));
+    MT_REQUIRE(x.all, e, MT_CKPT, "'%s/ckpt' holds no checkpoint; give the run's folder, or ckpt.local_dir",
+               q->arg[0]);
+    MT_REQUIRE(!x.bad || !q->verify, e, MT_CKPT, "%" PRId64 " of %" PRId64 " checkpoints are not valid",
+               x.bad, x.all);
     return MT_OK;
 }
 
-static mt_status show_tensors(const struct mt_source *s, mt_err *e)
+/* ---- show, verify ---- */
+static mt_status show_tensors(const struct mt_held *h, mt_err *e)
 {
+    const struct mt_source *s = &h->s;
     struct mt_stored_list l;
     int64_t tensors = 0, numbers = 0;
     MT_TRY(mt_source_list_all(s, &l, e));
@@ -86,33 +132,57 @@ static mt_status show_tensors(const struct mt_source *s, mt_err *e)
     free(l.x);
     printf("%s\n  step     %" PRId64 "\n  tokens   %" PRId64
            "\n  format   version %d, written by %d rank%s\n  tensors  %" PRId64
-           ", of them parameters and router biases: %" PRId64 " numbers\n",
+           "%s, of them parameters and router biases: %" PRId64 " numbers\n",
            s->path, s->manifest.meta.step, s->manifest.meta.tokens, s->manifest.version, s->manifest.world,
-           s->manifest.world > 1 ? "s" : "", tensors, numbers);
+           s->manifest.world > 1 ? "s" : "", tensors, s->part ? ", rows of which are here" : "", numbers);
+    return MT_OK;
+}
+
+/* Of a node's folder: whose it is. */
+static const char *owner_of(const struct mt_held *h, const char *name)
+{
+    if (!h->local || !mt_source_of_rank(name)) return "";
+    for (int f = 0; f < h->s.n; f++)
+        if (h->s.rank[f] == strtol(name + 5, NULL, 10))
+            return h->own[f] ? "  this node's" : "  copy of another node's";
+    return "  on other nodes";
+}
+
+static mt_status show_held(const struct mt_held *h, mt_err *e)
+{
+    int64_t bytes;
+    char text[96];
+    MT_TRY(mt_source_sizes(&h->s, &bytes, e));
+    MT_TRY(show_tensors(h, e));
+    if (h->local) printf("  here     %s\n", whose(h, text));
+    for (int64_t i = 0; i < h->s.manifest.n; i++) {
+        const struct mt_manifest_file *f = &h->s.manifest.file[i];
+        printf("  file     %-24s %12" PRId64 " bytes  %016" PRIx64 "%s\n", f->name, f->bytes, f->xxh3,
+               owner_of(h, f->name));
+    }
     return MT_OK;
 }
 
 static mt_status show(const struct request *q, mt_err *e)
 {
-    struct mt_source s;
-    struct mt_ckpt_meta meta;
-    int64_t bytes;
-    MT_TRY(mt_ckpt_look(q->arg[0], &meta, &bytes, e));
-    MT_TRY(mt_source_open(&s, q->arg[0], e));
-    mt_status st = show_tensors(&s, e);
-    for (int64_t i = 0; i < s.manifest.n && st == MT_OK; i++)
-        printf("  file     %-24s %12" PRId64 " bytes  %016" PRIx64 "\n", s.manifest.file[i].name,
-               s.manifest.file[i].bytes, s.manifest.file[i].xxh3);
-    mt_source_close(&s);
+    struct mt_held h;
+    MT_TRY(mt_held_open(&h, q->arg[0], e));
+    mt_status st = show_held(&h, e);
+    mt_held_close(&h);
     return st;
 }
 
 static mt_status verify(const struct request *q, mt_err *e)
 {
-    struct mt_ckpt_meta meta;
-    MT_TRY(verify_one(q->arg[0], &meta, e));
-    printf("%s: valid, step %" PRId64 "\n", q->arg[0], meta.step);
-    return MT_OK;
+    struct mt_held h;
+    char text[96];
+    MT_TRY(mt_held_open(&h, q->arg[0], e));
+    mt_status st = verify_held(&h, e);
+    if (st == MT_OK)
+        printf("%s: valid, step %" PRId64 "%s%s%s\n", q->arg[0], h.s.manifest.meta.step, h.local ? "; " : "",
+               whose(&h, text), h.s.part ? ": whether the others are sound, their nodes know" : "");
+    mt_held_close(&h);
+    return st;
 }
 
 static mt_status reshard(const struct request *q, mt_err *e)
@@ -134,37 +204,49 @@ static mt_status diff(const struct request *q, mt_err *e)
     return mt_ckpt_diff(q->arg[0], q->arg[1], e);
 }
 
-/* A person who prunes relies on what is kept: all of it is verified first. */
-static mt_status check_kept(const char *run, const int64_t *step, int64_t n, int64_t keep, mt_err *e)
+/* ---- prune ---- */
+/* A person who prunes relies on what is kept: all of it is verified first. Damaged ones are kept too, and count for none. */
+static mt_status check_kept(const char *run, const int64_t *step, int64_t n, struct mt_ckpt_keep *keep,
+                            mt_err *e)
 {
-    for (int64_t i = n - 1, good = 0; i >= 0 && good < keep; i--) {
+    int64_t good = 0;
+    for (int64_t i = n - 1; i >= 0 && good < keep->last; i--) {
         char path[MT_CKPT_PATH];
-        struct mt_ckpt_meta meta;
-        int64_t bytes;
         mt_err why = {0};
+        struct mt_held h;
+        int64_t bytes;
         mt_ckpt_folder(run, step[i], path);
-        if (mt_ckpt_look(path, &meta, &bytes, &why) != MT_OK) continue;
-        mt_status st = verify_one(path, &meta, e);
-        if (st != MT_OK)
-            mt_err_while(e, "nothing was removed, as a checkpoint to be kept is damaged; remove it first");
-        MT_TRY(st);
-        good++;
+        mt_status opened = mt_held_open(&h, path, &why), st = opened, look = st;
+        if (st == MT_OK) look = mt_source_sizes(&h.s, &bytes, &why);
+        if (look == MT_OK) st = verify_held(&h, &why);
+        if (opened == MT_OK) mt_held_close(&h);
+        if (look != MT_OK) continue;
+        good += st == MT_OK;
+        if (st == MT_OK) continue;
+        MT_REQUIRE(st == MT_CKPT && keep->damaged.n < MT_CKPT_STEPS, e, st,
+                   "nothing was removed, as what is to be kept cannot all be verified: %s", why.msg);
+        fprintf(stderr, "moetitan: counts for none of the %" PRId64 ": %s\n", keep->last, why.msg);
+        mt_ckpt_steps_add(&keep->damaged, step[i]);
     }
+    MT_REQUIRE(good, e, MT_CKPT, "nothing was removed, as no checkpoint of '%s' is valid", run);
     return MT_OK;
 }
 
 static mt_status prune(const struct request *q, mt_err *e)
 {
     int64_t *step, n, before;
+    struct mt_ckpt_keep keep = {.last = q->number, .step = -1};
+    char damaged[64] = "";
     MT_REQUIRE(q->number, e, MT_CONFIG, "ckpt prune: say how many to keep: --keep N");
     MT_TRY(steps_of(q->arg[0], &step, &before, e));
-    mt_status st = check_kept(q->arg[0], step, before, q->number, e);
+    mt_status st = check_kept(q->arg[0], step, before, &keep, e);
     free(step);
     MT_TRY(st);
-    MT_TRY(mt_ckpt_prune(q->arg[0], &(struct mt_ckpt_keep){.last = q->number, .step = -1}, e));
+    MT_TRY(mt_ckpt_prune(q->arg[0], &keep, e));
     MT_TRY(mt_ckpt_list(q->arg[0], &step, &n, e));
     free(step);
-    printf("%" PRId64 " removed, %" PRId64 " left\n", before - n, n);
+    if (keep.damaged.n) snprintf(damaged, sizeof damaged, ", of which %" PRId64 " damaged", keep.damaged.n);
+    printf("%" PRId64 " removed, %" PRId64 " left%s\n", before - n, n, damaged);
     return MT_OK;
 }
 

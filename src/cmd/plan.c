@@ -11,6 +11,7 @@
 #include "cmd/plan_html.h"
 #include "cmd/plan_report.h"
 #include "cmd/plan_search.h"
+#include "cmd/report_read.h"
 
 enum { MOST_RANKS = 1 << 20, MOST_OVERRIDES = 128 };
 #define USAGE                                                                                           \
@@ -18,13 +19,13 @@ enum { MOST_RANKS = 1 << 20, MOST_OVERRIDES = 128 };
     "[--cluster "                                                                                       \
     "NAME|FILE] [--json FILE] [--html FILE] [--trace FILE] [--trace-rank R] [--documents "              \
     "full|MEAN[:SIGMA]|index] "                                                                         \
-    "[--skew S] [--seed N] [--collectives "                                                             \
+    "[--skew S | --experts RUN_DIR] [--seed N] [--collectives "                                         \
     "direct|ring|tree|hierarchical] [--price P] [--assumptions] [--rows] "                              \
     "[--search[=varied] | --fewest-nodes | --longest-sequence | --target TOKENS_PER_S] "                \
     "[--vary KEY=VALUE,VALUE...] [--budget PLANS] [--finalists N]"
 
 struct arguments {
-    const char *config, *cluster, *json, *html, *documents, *trace;
+    const char *config, *cluster, *json, *html, *documents, *trace, *experts;
     int64_t ranks, nodes, trace_rank;
     double skew, price;
     uint64_t seed;
@@ -135,6 +136,7 @@ static mt_status valued(struct arguments *a, const char *flag, const char *value
                         : !strcmp(flag, "--html")      ? &a->html
                         : !strcmp(flag, "--trace")     ? &a->trace
                         : !strcmp(flag, "--documents") ? &a->documents
+                        : !strcmp(flag, "--experts")   ? &a->experts
                                                        : NULL;
     MT_REQUIRE(text, e, MT_CONFIG, "plan: no flag '%.40s'; " USAGE, flag);
     *text = value;
@@ -183,6 +185,7 @@ static mt_status read_arguments(int argc, char **argv, struct arguments *a, mt_e
     }
     MT_REQUIRE(a->config, e, MT_CONFIG, USAGE);
     MT_REQUIRE(!a->ranks || !a->nodes, e, MT_CONFIG, "plan: give --ranks or --nodes, not both");
+    MT_REQUIRE(!a->experts || !(a->skew > 0), e, MT_CONFIG, "plan: give --skew or --experts, not both");
     MT_REQUIRE(a->questions <= 1, e, MT_CONFIG,
                "plan: give one of --fewest-nodes, --longest-sequence, --target");
     MT_REQUIRE(a->search.what || !a->search.n_vary, e, MT_CONFIG,
@@ -231,6 +234,35 @@ static mt_status choose_ranks(const struct arguments *a, mt_config *cfg, const s
     cfg->mesh_ranks_per_node = per; /* here the cluster is the launcher that tells */
     *world = (int)n;
     return MT_OK;
+}
+
+/* ---- --experts ---- */
+/* What every expert got over the mean, by the last line of the run's experts.jsonl. shares: the caller's. */
+static mt_status measured(const char *dir, const mt_config *cfg, double **shares, mt_err *e)
+{
+    struct mt_report_run *run = calloc(1, sizeof *run);
+    int64_t blocks = cfg->model_layers + cfg->model_mtp_depth - cfg->model_first_dense,
+            E = cfg->model_experts;
+    mt_status st = run ? mt_report_read(run, dir, e) : mt_err_set(e, MT_IO, "no memory to read '%s'", dir);
+    if (st == MT_OK && (!run->n_experts || run->width != E || run->layers != blocks))
+        st = mt_err_set(e, MT_CONFIG,
+                        "--experts '%s': its experts.jsonl has %d experts in %d blocks, and this model has "
+                        "%lld in %lld: name a run "
+                        "of the same (with run.expert_interval)",
+                        dir, run->width, run->layers, (long long)E, (long long)blocks);
+    for (int64_t i = 0; st == MT_OK && i < blocks * E; i++)
+        if (!(run->experts[run->n_experts - 1].share[i] >= 0))
+            st = mt_err_set(
+                e, MT_CONFIG,
+                "--experts '%s': no expert of block %lld got a row in the last line of its experts.jsonl",
+                dir, (long long)(cfg->model_first_dense + i / E));
+    if (st == MT_OK) {
+        *shares = run->experts[run->n_experts - 1].share;
+        run->experts[run->n_experts - 1].share = NULL;
+    }
+    if (run) mt_report_release(run);
+    free(run);
+    return st;
 }
 
 /* ---- --trace ---- */
@@ -286,6 +318,23 @@ static mt_status tell(const struct arguments *a, const struct mt_plan_report *r,
     return MT_OK;
 }
 
+/* The same job with every expert as busy as the others, where that is another one. */
+static mt_status price_even(struct mt_plan_report *r, mt_err *e)
+{
+    struct mt_forecast f;
+    struct mt_forecast_times t = {0};
+    struct mt_forecast_options o = r->f->o;
+    if (!*r->routing || !strcmp(r->routing, "balanced")) return MT_OK;
+    o.skew = 0;
+    o.shares = NULL;
+    mt_status st = mt_forecast_open(&f, r->f->cfg, &r->ask->cluster, r->f->s.target, &o, e);
+    if (st == MT_OK) st = mt_forecast_replay(&f, &r->ask->cluster, r->ask->algorithm, &t, e);
+    if (st == MT_OK) mt_plan_report_even(r, t.step_s);
+    mt_forecast_times_release(&t);
+    mt_forecast_close(&f);
+    return st;
+}
+
 static mt_status report(const struct arguments *a, const struct mt_plan_request *ask, struct mt_forecast *f,
                         double record_s, mt_err *e)
 {
@@ -295,6 +344,7 @@ static mt_status report(const struct arguments *a, const struct mt_plan_request 
     mt_status st = mt_forecast_replay(f, &ask->cluster, ask->algorithm, &t, e);
     double replay_s = mt_now() - began;
     if (st == MT_OK) st = mt_plan_report_init(&r, ask, f, &t, e);
+    if (st == MT_OK) st = price_even(&r, e);
     if (st == MT_OK) {
         r.record_s = record_s;
         r.replay_s = replay_s;
@@ -318,7 +368,9 @@ static mt_status search(const struct arguments *a, const mt_config *cfg, const s
     return mt_plan_search(&w, &s, e);
 }
 
-static mt_status plan(const struct arguments *a, mt_config *cfg, struct mt_plan_request *ask, mt_err *e)
+/* shares: owned by the caller, whatever came of it. */
+static mt_status plan(const struct arguments *a, mt_config *cfg, struct mt_plan_request *ask, double **shares,
+                      mt_err *e)
 {
     struct mt_forecast f;
     struct mt_forecast_options o = {.seed = a->seed, .skew = a->skew};
@@ -328,6 +380,8 @@ static mt_status plan(const struct arguments *a, mt_config *cfg, struct mt_plan_
     MT_TRY(load_cluster(a, &ask->cluster, e));
     MT_TRY(mt_work_check(&ask->cluster, e));
     MT_TRY(documents(a->documents, &o, e));
+    if (a->experts) MT_TRY(measured(a->experts, cfg, shares, e));
+    o.shares = *shares;
     MT_TRY(mt_forecast_target(&ask->cluster, &target, e));
     MT_TRY(choose_ranks(a, cfg, &ask->cluster, &o.world, e));
     if (a->search.what) return search(a, cfg, ask, target, &o, e);
@@ -341,11 +395,13 @@ static mt_status plan(const struct arguments *a, mt_config *cfg, struct mt_plan_
 mt_status mt_cmd_plan(int argc, char **argv, mt_err *e)
 {
     struct arguments a;
+    double *shares = NULL;
     mt_config *cfg = calloc(1, sizeof *cfg);
     struct mt_plan_request *ask = calloc(1, sizeof *ask);
     mt_status st = cfg && ask ? MT_OK : mt_err_set(e, MT_IO, "no memory for a configuration");
     if (st == MT_OK) st = read_arguments(argc, argv, &a, e);
-    if (st == MT_OK) st = plan(&a, cfg, ask, e);
+    if (st == MT_OK) st = plan(&a, cfg, ask, &shares, e);
+    free(shares);
     free(cfg);
     free(ask);
     return st;

@@ -223,18 +223,23 @@ static void put_job(const struct page *p)
                                       {"imbalance_in_order", "the same in the order of the data", "", 1, 3},
                                       {"skew", "sigma of experts' popularity", "", 1, 2},
                                       {"seed", "seed", "", 1, 0}};
-    static const struct line result[] = {{"fits", "fits", "", 0, 0},
-                                         {"device_limit_bytes", "device memory, limit", " GiB", 1 << 30, 2},
-                                         {"host_limit_bytes", "host memory, limit", " GiB", 1 << 30, 2},
-                                         {"mfu_full_attention", "MFU, full squares", "%", 0.01, 1},
-                                         {"bound", "bound", "", 0, 0},
-                                         {"compute_s", "computing", " s", 1, 3},
-                                         {"checkpoint_bytes", "checkpoint", " TB", 1e12, 3},
-                                         {"checkpoint_s", "to write it", " s", 1, 1},
-                                         {"joules_per_token", "energy of a token", " J", 1, 3},
-                                         {"cost_per_million_tokens", "cost of a million tokens", "", 1, 4},
-                                         {"simulated_operations", "operations simulated", "", 1, 0},
-                                         {"simulated_programs", "different programs", "", 1, 0}};
+    static const struct line result[] = {
+        {"fits", "fits", "", 0, 0},
+        {"device_limit_bytes", "device memory, limit", " GiB", 1 << 30, 2},
+        {"host_limit_bytes", "host memory, limit", " GiB", 1 << 30, 2},
+        {"mfu_full_attention", "MFU, full squares", "%", 0.01, 1},
+        {"routing", "choice of experts", "", 0, 0},
+        {"balanced_step_s", "a step, were it balanced", " s", 1, 3},
+        {"balanced_tokens_per_s_per_gpu", "tokens a second and rank then", "", 1, 1},
+        {"balanced_mfu", "MFU then", "%", 0.01, 1},
+        {"bound", "bound", "", 0, 0},
+        {"compute_s", "computing", " s", 1, 3},
+        {"checkpoint_bytes", "checkpoint", " TB", 1e12, 3},
+        {"checkpoint_s", "to write it", " s", 1, 1},
+        {"joules_per_token", "energy of a token", " J", 1, 3},
+        {"cost_per_million_tokens", "cost of a million tokens", "", 1, 4},
+        {"simulated_operations", "operations simulated", "", 1, 0},
+        {"simulated_programs", "different programs", "", 1, 0}};
     fputs("<section>\n<h2>Numbers</h2>\n<div class=\"pair\">\n", p->f);
     put_lines(p, "Job", job, sizeof job / sizeof *job);
     put_lines(p, "Result", result, sizeof result / sizeof *result);

@@ -1,9 +1,12 @@
 #include "cmd/plan_report.h"
 
 #include <cjson/cJSON.h>
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/print.h"
+#include "shard/factors.h"
 
 /* ---- numbers ---- */
 static mt_status set_memory(struct mt_plan_report *r, mt_err *e)
@@ -31,6 +34,15 @@ static void set_traffic(struct mt_plan_report *r)
             }
 }
 
+/* The share of routed rows that experts have no room for. */
+static double dropped(const struct mt_forecast *f)
+{
+    const struct mt_shape *d = &f->shape;
+    double got = 0, asked = (double)(d->N * d->K * (d->L - d->first_dense));
+    for (int64_t i = d->first_dense * d->E; i < d->L * d->E && d->capacity; i++) got += f->popular[i];
+    return d->capacity ? 1 - got / asked : 0;
+}
+
 static void set_times(struct mt_plan_report *r)
 {
     const struct mt_shape *d = &r->f->s.rank[0].model.shape;
@@ -38,10 +50,31 @@ static void set_times(struct mt_plan_report *r)
     double peak = r->f->cfg->train_dtype == MT_F32 ? MT_OF(c, peak_f32) : MT_OF(c, peak_bf16);
     r->tokens = r->f->cfg->train_global_batch * d->S;
     r->rate = (double)r->tokens / r->t->step_s / r->f->o.world;
-    r->mfu = r->rate * mt_flops_per_token(d, 2 * r->f->mean_pairs / (double)d->N) / peak;
-    r->mfu_full = r->rate * mt_flops_per_token(d, 2 * (double)d->S) / peak; /* no half for causality */
+    double not_done = dropped(r->f) * mt_flops_of_experts(d);
+    double met = mt_flops_per_token_of(d, r->f->mean_pairs / (double)d->N, r->f->mean_near / (double)d->N);
+    r->mfu = r->rate * (met - not_done) / peak;
+    /* no half for causality */
+    r->mfu_full = r->rate * (mt_flops_per_token(d, 2 * (double)d->S) - not_done) / peak;
     r->bound = mt_forecast_bound(r->f, c, r->t, r->floor);
     for (int i = MT_STAND_WEIGHTS; i <= MT_STAND_LATE; i++) r->exposed_s += r->t->mean.idle[i];
+}
+
+static void set_routing(struct mt_plan_report *r)
+{
+    const struct mt_forecast *f = r->f;
+    bool even = f->cfg->moe_routing == MT_ROUTING_BALANCED;
+    r->routing = !f->shape.E                    ? ""
+                 : f->o.shares && !even         ? "measured"
+                 : fabs(f->o.skew) > 0 && !even ? "skewed"
+                                                : "balanced";
+    mt_plan_report_even(r, r->t->step_s);
+}
+void mt_plan_report_even(struct mt_plan_report *r, double step_s)
+{
+    double faster = r->t->step_s / step_s;
+    r->even.step_s = step_s;
+    r->even.rate = r->rate * faster;
+    r->even.mfu = r->mfu * faster;
 }
 
 /* Masters and moments, each once; nodes write at once. */
@@ -51,14 +84,38 @@ static void set_checkpoint(struct mt_plan_report *r)
     const struct mt_cluster *c = &r->ask->cluster;
     for (int t = 0; t < s->n_tensors; t++) {
         const struct mt_matrix *m = &s->matrix[s->tensor[t].matrix];
-        int64_t copies = s->unit[m->unit].experts ? r->f->cfg->model_experts : 1,
-                states = s->tensor[t].optimizer == MT_ADAMW ? 3 : 2;
+        int64_t copies = s->unit[m->unit].experts ? r->f->cfg->model_experts : 1, states = 0;
+        for (int w = MT_STATE_MASTER; w < MT_N_STATES; w++)
+            states += w != MT_STATE_GRAD && mt_optimizer_has(s->tensor[t].optimizer, (enum mt_state)w);
         r->ckpt_bytes += 4 * states * copies * s->tensor[t].rows * (m->cols ? m->cols : 1);
+        for (int f = 0; f < MT_N_FACTORS; f++) {
+            int64_t edge = mt_factor_edge(&s->tensor[t], (enum mt_factor)f);
+            r->ckpt_bytes += 4 * copies * edge * edge;
+        }
     }
     double per = (double)r->f->cfg->mesh_ranks_per_node, nodes = r->f->o.world / r->f->s.mesh.replicas / per;
     double together = nodes < 1 ? MT_OF(c, storage_node) : nodes * MT_OF(c, storage_node);
     if (together > MT_OF(c, storage_total)) together = MT_OF(c, storage_total);
     r->ckpt_s = (double)r->ckpt_bytes / together;
+}
+
+/* Of replicas the first one's ranks write; the node that has most has no others, and so has that of its wards. */
+static void set_local(struct mt_plan_report *r)
+{
+    const mt_config *cfg = r->f->cfg;
+    const struct mt_cluster *c = &r->ask->cluster;
+    double ranks = r->f->o.world, writers = ranks / r->f->s.mesh.replicas,
+           per = (double)cfg->mesh_ranks_per_node, each = (double)r->ckpt_bytes / writers;
+    if (!cfg->ckpt_local_dir[0]) return;
+    r->local.own = fmin(per, writers) * each;
+    if (ranks > per) {
+        r->local.wards = r->local.own;
+        r->local.sent = each;
+        r->local.steps = (int64_t)ceil(each / (double)cfg->ckpt_local_slice);
+        r->local.slice_s = fmin(each, (double)cfg->ckpt_local_slice) /
+                           (MT_OF(c, net_bandwidth) * MT_OF(c, net_efficiency));
+    }
+    r->local.need = (double)(cfg->ckpt_local_keep + 1) * (r->local.own + r->local.wards);
 }
 
 mt_status mt_plan_report_init(struct mt_plan_report *r, const struct mt_plan_request *ask,
@@ -70,7 +127,9 @@ mt_status mt_plan_report_init(struct mt_plan_report *r, const struct mt_plan_req
     MT_TRY(set_memory(r, e));
     set_traffic(r);
     set_times(r);
+    set_routing(r);
     set_checkpoint(r);
+    set_local(r);
     r->joules = MT_OF(&ask->cluster, power_device) / r->rate;
     r->cost = ask->price / 3600 / r->rate * 1e6;
     return MT_OK;
@@ -152,6 +211,22 @@ static void print_traffic(const struct mt_plan_report *r, FILE *out)
     }
 }
 
+/* Speed is told for both, or said to be of the one. */
+static void print_routing(const struct mt_plan_report *r, FILE *out)
+{
+    const char *of = !strcmp(r->routing, "measured") ? "as a run measured it" : "skewed by --skew";
+    if (!*r->routing) return;
+    if (!strcmp(r->routing, "balanced"))
+        fprintf(out, "  routing   balanced: an upper bound; --experts RUN_DIR adds the routing of a run, "
+                     "--skew a guess\n");
+    else
+        fprintf(out,
+                "  routing   %s; balanced it would be %.3f s: %.1f tokens/s on each rank, MFU %.1f%% "
+                "(causal), so it takes %.3f "
+                "times as long\n",
+                of, r->even.step_s, r->even.rate, 100 * r->even.mfu, r->t->step_s / r->even.step_s);
+}
+
 static void print_times(const struct mt_plan_report *r, FILE *out)
 {
     const struct mt_simclock_rank *m = &r->t->mean;
@@ -161,6 +236,7 @@ static void print_times(const struct mt_plan_report *r, FILE *out)
         "time      %.3f s a step: %.1f tokens/s on each rank, %.4g on all; MFU %.1f%% (causal), %.1f%% (full "
         "squares)\n",
         r->t->step_s, r->rate, r->rate * r->f->o.world, 100 * r->mfu, 100 * r->mfu_full);
+    print_routing(r, out);
     fprintf(out, "  computing %9.3f s: ", r->t->busy_s);
     for (int k = 0; k < MT_N_WORK_KINDS; k++) {
         if (m->busy[k] < 5e-4 * r->t->step_s) continue;
@@ -177,6 +253,25 @@ static void print_times(const struct mt_plan_report *r, FILE *out)
     fprintf(out, "\nbound     %s\n", mt_plan_bound_text(r->bound));
 }
 
+static void print_local(const struct mt_plan_report *r, FILE *out)
+{
+    const mt_config *c = r->f->cfg;
+    const struct mt_plan_local *x = &r->local;
+    if (!(x->need > 0)) return;
+    fprintf(out, "local     %.2f GiB on a node, %lld x (%.2f + %.2f of others)", gib(x->need),
+            (long long)c->ckpt_local_keep + 1, gib(x->own), gib(x->wards));
+    if (!strncmp(c->ckpt_local_dir, "/dev/shm", 8))
+        fprintf(out, ", memory that the host arena does not have");
+    if (x->steps)
+        fprintf(out,
+                "\n          every %lld steps a rank sends %.3f GiB to another node, between %lld steps that "
+                "wait %.4f s each%s",
+                (long long)c->ckpt_local_interval, gib(x->sent), (long long)x->steps, x->slice_s,
+                x->steps > c->ckpt_local_interval ? ": too slow, those that are due meanwhile are left out"
+                                                  : "");
+    fprintf(out, "\n");
+}
+
 void mt_plan_report_print(const struct mt_plan_report *r, FILE *out)
 {
     print_head(r, out);
@@ -184,6 +279,7 @@ void mt_plan_report_print(const struct mt_plan_report *r, FILE *out)
     print_traffic(r, out);
     print_times(r, out);
     fprintf(out, "checkpoint %.3f TB, written in %.1f s\n", (double)r->ckpt_bytes / 1e12, r->ckpt_s);
+    print_local(r, out);
     fprintf(out, "energy    %.3g J a token", r->joules);
     if (r->ask->price > 0) fprintf(out, "; cost %.4g a million tokens", r->cost);
     fprintf(out,
@@ -260,6 +356,10 @@ static void json_times(const struct mt_plan_report *r, cJSON *o)
     put(o, "tokens_per_s_per_gpu", r->rate);
     put(o, "mfu", r->mfu);
     put(o, "mfu_full_attention", r->mfu_full);
+    cJSON_AddStringToObject(o, "routing", r->routing);
+    put(o, "balanced_step_s", r->even.step_s);
+    put(o, "balanced_tokens_per_s_per_gpu", r->even.rate);
+    put(o, "balanced_mfu", r->even.mfu);
     cJSON_AddStringToObject(o, "bound", mt_plan_bound_key(r->bound));
     put(o, "compute_s", r->t->busy_s);
     put(o, "exposed_communication_s", r->exposed_s);
@@ -272,6 +372,10 @@ static void json_times(const struct mt_plan_report *r, cJSON *o)
     for (int b = 0; b < MT_N_BOUNDS; b++) put(x, mt_plan_bound_key((enum mt_plan_bound)b), r->floor[b]);
     put(o, "checkpoint_bytes", (double)r->ckpt_bytes);
     put(o, "checkpoint_s", r->ckpt_s);
+    put(o, "local_node_bytes", r->local.need);
+    put(o, "local_sent_bytes", r->local.sent);
+    put(o, "local_steps", (double)r->local.steps);
+    put(o, "local_slice_s", r->local.slice_s);
     put(o, "joules_per_token", r->joules);
     if (r->ask->price > 0) put(o, "cost_per_million_tokens", r->cost);
     put(o, "simulated_operations", (double)r->t->operations);

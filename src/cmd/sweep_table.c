@@ -89,6 +89,26 @@ static void print_point(const struct mt_study *t, int i, int place, FILE *out)
     fprintf(out, "  %s%s%s\n", mt_sweep_words(p->p, words, sizeof words), *why ? " -- " : "", why);
 }
 
+/* A speed is that of a routing: which, where all points with experts have the same, and so nothing in the table says it. */
+static void print_routing(const struct mt_study *t, FILE *out)
+{
+    enum mt_choice_metric m = t->sweep->o.metric;
+    mt_config *c = malloc(sizeof *c);
+    bool has[2] = {false};
+    mt_err e = {0};
+    MT_ASSERT(c);
+    for (int i = 0; i < t->n; i++)
+        if (mt_sweep_config(t->sweep, t->point[i].p, false, c, &e) == MT_OK && c->model_experts)
+            has[c->moe_routing == MT_ROUTING_BALANCED] = true;
+    free(c);
+    if ((m != MT_METRIC_TOKENS_PER_S && m != MT_METRIC_MFU && m != MT_METRIC_STEP_S) || has[0] == has[1])
+        return;
+    fprintf(out,
+            "routing   %s in every point; `moe.routing: [learned, balanced]` in the grid tells the speed of "
+            "both\n",
+            has[0] ? "learned" : "balanced by force");
+}
+
 void mt_sweep_table(const struct mt_study *t, FILE *out)
 {
     enum mt_choice_metric m = t->sweep->o.metric;
@@ -108,6 +128,7 @@ void mt_sweep_table(const struct mt_study *t, FILE *out)
             "what differs (= is the baseline) -- why there is no number");
     for (int i = 0; i < t->n; i++) print_point(t, order[i], i + 1, out);
     free(order);
+    print_routing(t, out);
 }
 
 /* ---- CSV ---- */

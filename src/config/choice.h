@@ -9,8 +9,13 @@
 #include <stdint.h>
 
 #define MT_CHOICES_score(C) C(MT_SCORE_SOFTMAX, "softmax") C(MT_SCORE_SIGMOID, "sigmoid")
-#define MT_CHOICES_optimizer(C) \
-    C(MT_OPTIMIZER_ADAMW, "adamw") C(MT_OPTIMIZER_MUON, "muon") C(MT_OPTIMIZER_NONE, "none")
+#define MT_CHOICES_attention(C) C(MT_ATTENTION_GQA, "gqa") C(MT_ATTENTION_MLA, "mla")
+#define MT_CHOICES_group_score(C) C(MT_GROUP_SCORE_TOP2, "top2") C(MT_GROUP_SCORE_MAX, "max")
+#define MT_CHOICES_drop(C) C(MT_DROP_PROBS, "probs") C(MT_DROP_POSITION, "position")
+#define MT_CHOICES_routing(C) C(MT_ROUTING_LEARNED, "learned") C(MT_ROUTING_BALANCED, "balanced")
+#define MT_CHOICES_optimizer(C)    \
+    C(MT_OPTIMIZER_ADAMW, "adamw") \
+    C(MT_OPTIMIZER_MUON, "muon") C(MT_OPTIMIZER_SOAP, "soap") C(MT_OPTIMIZER_NONE, "none")
 #define MT_CHOICES_decay(C) C(MT_DECAY_LINEAR, "linear") C(MT_DECAY_SQRT, "sqrt") C(MT_DECAY_COSINE, "cosine")
 #define MT_CHOICES_coefficients(C)                    \
     C(MT_COEFFICIENTS_SIMPLE, "simple")               \
@@ -94,6 +99,10 @@
 /* The sets whose enum is defined here. */
 #define MT_CHOICE_SETS(S) \
     S(score)              \
+    S(attention)          \
+    S(routing)            \
+    S(drop)               \
+    S(group_score)        \
     S(optimizer)          \
     S(decay)              \
     S(coefficients)       \

@@ -3,11 +3,13 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-mt_balance_price mt_balance_price_of(double parameters, int64_t layers, int64_t heads, int64_t key,
-                                     int64_t value)
+mt_balance_price mt_balance_price_of(const mt_balance_model *m)
 {
-    return (mt_balance_price){.token = 6 * parameters,
-                              .pair = 6 * (double)layers * (double)heads * (double)(key + value)};
+    double of_layer = 6 * (double)m->heads * (double)(m->key + m->value);
+    return (mt_balance_price){.token = 6 * m->parameters,
+                              .pair = (double)m->full * of_layer,
+                              .near = (double)m->near * of_layer,
+                              .window = m->window};
 }
 
 mt_status mt_balance_open(mt_balance *b, const mt_balance_layout *at, mt_err *e)
@@ -45,8 +47,9 @@ void mt_balance_read(mt_balance *b, mt_corpus *corpus, mt_balance_price price, i
     for (int64_t i = 0; i < b->n; i++) {
         int64_t unit;
         const mt_split *split = mt_corpus_train(corpus, step * b->n + i, &unit);
-        b->cost[i] = price.token * (double)corpus->rules.seq_len +
-                     price.pair * (double)mt_sample_pairs(split, &corpus->rules, unit);
+        double pairs = (double)mt_sample_pairs(split, &corpus->rules, unit, 0);
+        double near = price.near > 0 ? (double)mt_sample_pairs(split, &corpus->rules, unit, price.window) : 0;
+        b->cost[i] = mt_balance_cost(&price, corpus->rules.seq_len, pairs, near);
     }
 }
 

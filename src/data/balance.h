@@ -29,7 +29,14 @@
 /* FLOPs of training, or anything in proportion, of a token and of a pair of tokens. {0, 1} counts pairs. */
 typedef struct mt_balance_price {
     double token, pair;
+    double near; /* of a pair inside the window, in all layers that have one */
+    int64_t window;
 } mt_balance_price;
+/* Of a sequence of T tokens and so many pairs. */
+static inline double mt_balance_cost(const mt_balance_price *p, int64_t T, double pairs, double near)
+{
+    return p->token * (double)T + p->pair * pairs + p->near * near;
+}
 
 typedef struct mt_balance_layout {
     int64_t n_ranks, n_micro, micro_batch; /* R, M, B; G = M R B sequences a step */
@@ -57,9 +64,12 @@ typedef struct mt_balance {
 } mt_balance;
 
 /* 6 FLOPs a matrix parameter that a token meets, and attention's two products, forward and backward, per
- * query head, `key` and `value` wide. */
-mt_balance_price mt_balance_price_of(double parameters, int64_t layers, int64_t heads, int64_t key,
-                                     int64_t value);
+ * query head, `key` and `value` wide, in `full` layers and in `near` ones with a window. */
+typedef struct mt_balance_model {
+    double parameters;
+    int64_t full, near, window, heads, key, value;
+} mt_balance_model;
+mt_balance_price mt_balance_price_of(const mt_balance_model *m);
 
 /* Room for a layout; the order is that of the data. MT_IO without memory. */
 MT_MUST_USE mt_status mt_balance_open(mt_balance *b, const mt_balance_layout *at, mt_err *e);

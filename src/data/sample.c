@@ -101,31 +101,26 @@ mt_status mt_sample_fill(const mt_split *split, const mt_sample_rules *rules, co
     return MT_OK;
 }
 
-static int64_t triangle(int64_t n)
-{
-    return n * (n + 1) / 2;
-}
-
-static int64_t window_pairs(const mt_index *x, int64_t p, int64_t end)
+static int64_t run_pairs(const mt_index *x, int64_t p, int64_t end, int64_t window)
 {
     int64_t pairs = 0;
     for (int64_t d = mt_index_document_at(x, p); p < end; d++) {
         int64_t stop = mt_index_document_start(x, d + 1);
         if (stop > end) stop = end;
-        pairs += triangle(stop - p);
+        pairs += mt_pairs(stop - p, window);
         p = stop;
     }
     return pairs;
 }
 
-int64_t mt_sample_pairs(const mt_split *split, const mt_sample_rules *rules, int64_t unit)
+int64_t mt_sample_pairs(const mt_split *split, const mt_sample_rules *rules, int64_t unit, int64_t window)
 {
     int64_t T = rules->seq_len, u = number_of(split, unit), pairs = 0, used = 0;
     const mt_bins *bins = split->bins;
-    if (!rules->document_mask) return triangle(T);
-    if (!bins) return window_pairs(split->index, u * T, u * T + T);
+    if (!rules->document_mask) return mt_pairs(T, window);
+    if (!bins) return run_pairs(split->index, u * T, u * T + T, window);
     for (int64_t p = bins->first[u]; p < bins->first[u + 1]; p++) {
-        pairs += triangle(bins->length[p]);
+        pairs += mt_pairs(bins->length[p], window);
         used += bins->length[p];
     }
     return pairs + T - used; /* a token of padding sees itself */

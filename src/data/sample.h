@@ -53,10 +53,16 @@ typedef struct mt_sample {
 MT_MUST_USE mt_status mt_sample_fill(const mt_split *split, const mt_sample_rules *rules,
                                      const mt_sample *out, int64_t *n_labels, int64_t unit, int32_t base,
                                      mt_err *e);
-/* Pairs of tokens of a unit's sample of which one sees the other, each token itself among them: n (n + 1) / 2
- * of a document of n tokens, or of all T without the document mask. From the lengths of documents alone: one
+/* Pairs of tokens of a document of n of which one sees the other, each token itself among them: n (n + 1) / 2, or those of a window,
+ * in which a token sees the last `window`; 0: no window. */
+static inline int64_t mt_pairs(int64_t n, int64_t window)
+{
+    int64_t w = window > 0 && window < n ? window : n;
+    return w * (w + 1) / 2 + (n - w) * w;
+}
+/* Those of a unit's sample, document by document, or of all T without the document mask. From the lengths of documents alone: one
  * that only `eod` ends goes on. */
-int64_t mt_sample_pairs(const mt_split *split, const mt_sample_rules *rules, int64_t unit);
+int64_t mt_sample_pairs(const mt_split *split, const mt_sample_rules *rules, int64_t unit, int64_t window);
 /* Fills a sample of nothing but padding. */
 void mt_sample_pad(const mt_sample_rules *rules, const mt_sample *out, int32_t base);
 #endif

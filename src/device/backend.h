@@ -6,6 +6,14 @@
 #include "device/device.h"
 #include "device/target.h"
 
+struct mt_job; /* comm/job.h, for the backends that join processes */
+struct mt_rank_stand;
+/* A failure that nobody's call has come upon. */
+struct mt_backend_fault {
+    bool known;                /* what was under way: */
+    struct mt_collective what; /* the collective that it broke off */
+    mt_err err;
+};
 /* Copies that are timed, of a device that nothing else uses. A call that fails, or bytes that arrive as others: DEVICE. */
 struct mt_probe_ops {
     int (*devices)(void); /* that this process sees */
@@ -25,9 +33,15 @@ struct mt_backend_ops {
     int most_ranks;                          /* of one process */
     /* Whether this machine has one that can be used; what was found, or why there is none, in words. */
     bool (*find)(char *what, size_t size);
+    /* Whether it can carry collectives between processes, one rank in each; by what, or why not, in words. */
+    bool (*joins)(char *what, size_t size);
     /* Opens it for the ranks of this process, whose ledger is laid out and whose groups are there: their arenas are
-     * made, too. place: of this process on its node, from 0. DEVICE, NOFIT; nothing is left open then. */
-    mt_status (*open)(void **backend, struct mt_ctx *const ctxs[], int n, int place, mt_err *e);
+     * made, too. gpu: which of the visible devices. several: of several processes, which are to be joined. DEVICE, NOFIT;
+     * nothing is left open then. */
+    mt_status (*open)(void **backend, struct mt_ctx *const ctxs[], int n, int gpu, bool several, mt_err *e);
+    /* Joins the processes, which call it together and come to one status: of group g, streams used[g] (a bit each) have
+     * collectives. DEVICE, RANKS, HANG. */
+    mt_status (*join)(void *backend, const struct mt_job *job, const uint8_t used[MT_MAX_GROUPS], mt_err *e);
     /* As mt_exec_run, with the first error's message in e. */
     mt_status (*run)(void *backend, void (*host)(struct mt_ctx *ctx, void *arg), void *const args[],
                      mt_err *e);
@@ -35,6 +49,11 @@ struct mt_backend_ops {
                          mt_dtype t); /* of the devices in use: what products may reach at most */
     void (*close)(void *backend);     /* NULL is fine */
     const struct mt_probe_ops *probe;
+    /* By any thread, of a backend whose processes are joined: */
+    bool (*stand)(void *backend, int i, struct mt_rank_stand *out); /* as mt_exec_stand */
+    bool (*look)(void *backend, struct mt_backend_fault *fault);    /* whether something has failed */
+    void (*abort)(void *backend,
+                  mt_status why); /* gives up the collectives under way: what runs ends with this */
 };
 
 /* The device "cuda"; NULL: this program was built without. */

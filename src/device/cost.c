@@ -29,7 +29,12 @@ enum mt_work_kind mt_work_kind_of(enum mt_op op)
     case MT_OP_grouped_bwdw: return MT_WORK_GROUPED;
     case MT_OP_attention_fwd:
     case MT_OP_attention_bwd: return MT_WORK_ATTENTION;
-    case MT_OP_newton_schulz: return MT_WORK_NEWTON_SCHULZ;
+    case MT_OP_newton_schulz:
+    case MT_OP_turn_left:
+    case MT_OP_turn_right:
+    case MT_OP_gram_left:
+    case MT_OP_gram_right:
+    case MT_OP_eigen_basis: return MT_WORK_NEWTON_SCHULZ;
     case MT_OP_embed_fwd:
     case MT_OP_embed_bwd:
     case MT_OP_gather_rows:
@@ -92,7 +97,8 @@ void mt_work_of(struct mt_work *w, const struct mt_call *c, bool on_host)
         w->k = (mt_dim(c, 'A') + mt_dim(c, 'B')) / 2;
     }
     if (k == MT_WORK_NEWTON_SCHULZ) {
-        int64_t R = mt_dim(c, 'R'), C = mt_dim(c, 'C');
+        bool square = c->op == MT_OP_eigen_basis;
+        int64_t R = mt_dim(c, square ? 'S' : 'R'), C = mt_dim(c, square ? 'S' : 'C');
         w->batch = mt_dim(c, 'B');
         w->m = R < C ? R : C;
         w->n = R < C ? C : R;

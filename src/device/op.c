@@ -17,6 +17,12 @@ static inline int64_t ns_flops(int64_t r, int64_t c)
     return s * s * l + s * s * s + 2 * s * s * l;
 }
 
+/* A product and a factorisation by reflections with its orthogonal factor; or Jacobi's rotations, ten sweeps of them. */
+static inline int64_t eigen_flops(int64_t n, int64_t mode)
+{
+    return mode == 0 ? 0 : mode == 1 ? 2 * n * n * n + 8 * n * n * n / 3 : 90 * n * n * n;
+}
+
 #define LETTERS                                                                                            \
     const int64_t A = dim[0], B = dim[1], C = dim[2], D = dim[3], E = dim[4], F = dim[5], G = dim[6],      \
                   H = dim[7], I = dim[8], K = dim[10], M = dim[12], N = dim[13], O = dim[14], P = dim[15], \

@@ -67,10 +67,12 @@ static double duration(const struct mt_sim_replay *x, const struct mt_sim_rank *
 {
     struct mt_sim_cost *c = &x->work[what];
     if (op->kind != MT_SIM_ATTENTION || !x->run->pairs) return c->seconds * r->compute;
-    double pairs = x->run->pairs[(r - x->rank) * x->run->micro + op->of];
+    const struct mt_work *w = mt_simclock_work(x->k, what);
+    const double *seen = x->run->near && w->n == x->run->near_recorded ? x->run->near : x->run->pairs;
+    double pairs = seen[(r - x->rank) * x->run->micro + op->of];
     if (!(pairs == c->pairs)) {
         c->pairs = pairs;
-        c->with_pairs = mt_work_seconds(mt_simclock_work(x->k, what), x->run->cluster, pairs);
+        c->with_pairs = mt_work_seconds(w, x->run->cluster, pairs);
     }
     return c->with_pairs * r->compute;
 }

@@ -72,6 +72,9 @@ struct mt_simclock_run {
     const double *compute, *net; /* by rank: times as long; NULL: 1 */
     const double
         *pairs; /* [world][micro] token pairs that a micro-batch's attention sees; NULL: the recorded */
+    const double
+        *near; /* likewise, of attention that was recorded with near_recorded pairs: that of a window */
+    int64_t near_recorded; /* -1: none was */
     int64_t micro;
     int traced; /* a rank whose times are kept, or -1 */
     int64_t *begin, *ready,

@@ -46,6 +46,13 @@ static bool updates(uint16_t op)
     case MT_OP_muon_momentum:
     case MT_OP_newton_schulz:
     case MT_OP_muon_apply:
+    case MT_OP_turn_left:
+    case MT_OP_turn_right:
+    case MT_OP_gram_left:
+    case MT_OP_gram_right:
+    case MT_OP_soap_moment:
+    case MT_OP_soap_adam:
+    case MT_OP_eigen_basis:
     case MT_OP_bias_update:
     case MT_OP_weight_cast:
     case MT_OP_weight_pack:

@@ -9,27 +9,17 @@
 #include "ckpt/json.h"
 #include "ckpt/publish.h"
 #include "config/table.h"
+#include "hf/attention.h"
 #include "hf/mask.h"
 
 static const double NEEDED = -1;
 
 /* ---- writing ---- */
-/* A float has a point or an exponent, by which readers tell it from a whole number. */
-static void put_float(FILE *out, double v)
-{
-    char text[40];
-    for (int digits = 15; digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, v);
-        if (!(fabs(strtod(text, NULL) - v) > 0)) break;
-    }
-    fprintf(out, "%s%s", text, text[strcspn(text, ".e")] ? "" : ".0");
-}
-
 static void put_key(FILE *out, const char *key, mt_option_type type, double v)
 {
     fprintf(out, ",\n  \"%s\": ", key);
     if (type == MT_VALUE_FLOAT)
-        put_float(out, v);
+        mt_hf_put_float(out, v);
     else if (type == MT_VALUE_BOOL)
         fputs(v > 0 ? "true" : "false", out);
     else
@@ -45,8 +35,15 @@ static double rotary_factor(const mt_config *c)
 
 static void put_special(FILE *out, const mt_config *c, enum mt_hf_family f)
 {
-    if (f == MT_HF_GLM4_MOE) {
-        put_key(out, "partial_rotary_factor", MT_VALUE_FLOAT, rotary_factor(c));
+    if (f == MT_HF_GLM4_MOE) put_key(out, "partial_rotary_factor", MT_VALUE_FLOAT, rotary_factor(c));
+    if (f == MT_HF_DEEPSEEK_V3) {
+        put_key(out, "qk_nope_head_dim", MT_VALUE_INT, (double)(c->model_head_dim - c->model_rotary_dims));
+        if (c->model_q_lora_rank)
+            put_key(out, "q_lora_rank", MT_VALUE_INT, (double)c->model_q_lora_rank);
+        else
+            fputs(",\n  \"q_lora_rank\": null", out);
+    }
+    if (f == MT_HF_GLM4_MOE || f == MT_HF_DEEPSEEK_V3) {
         put_key(out, "n_shared_experts", MT_VALUE_INT, (double)(c->model_shared_ffn / c->model_expert_ffn));
     }
     if (f == MT_HF_QWEN3_MOE) {
@@ -54,6 +51,8 @@ static void put_special(FILE *out, const mt_config *c, enum mt_hf_family f)
         for (int64_t l = 0; l < c->model_first_dense; l++) fprintf(out, "%s%" PRId64, l ? ", " : "", l);
         fputc(']', out);
     }
+    mt_hf_rope_write(c, out);
+    mt_hf_window_write(c, f, out);
     put_key(out, "max_position_embeddings", MT_VALUE_INT, (double)c->train_seq_len);
     fprintf(out, ",\n  \"bos_token_id\": null,\n  \"eos_token_id\": ");
     if (c->data_eod >= 0)
@@ -155,18 +154,40 @@ static mt_status fixed(const struct reading *r, const char *key, const char *val
     return MT_OK;
 }
 
-static mt_status take_glm(const struct reading *r, mt_err *e)
+static mt_status take_shared(const struct reading *r, mt_err *e)
 {
-    const cJSON *factor = find(r, "partial_rotary_factor"), *shared = find(r, "n_shared_experts");
+    const cJSON *shared = find(r, "n_shared_experts");
     int64_t n = 1;
-    MT_REQUIRE(!factor || (cJSON_IsNumber(factor) && factor->valuedouble > 0 && factor->valuedouble <= 1), e,
-               MT_CKPT, "'%s': partial_rotary_factor is no number above 0, up to 1", r->name);
     MT_REQUIRE(!shared || (mt_json_count(shared, &n) && n <= 1024), e, MT_CKPT,
                "'%s': n_shared_experts is no whole number up to 1024", r->name);
+    r->c->model_shared_ffn = n * r->c->model_expert_ffn;
+    return MT_OK;
+}
+
+static mt_status take_rotary_factor(const struct reading *r, mt_err *e)
+{
+    const cJSON *factor = find(r, "partial_rotary_factor");
+    MT_REQUIRE(!factor || (cJSON_IsNumber(factor) && factor->valuedouble > 0 && factor->valuedouble <= 1), e,
+               MT_CKPT, "'%s': partial_rotary_factor is no number above 0, up to 1", r->name);
     r->c->model_rotary_dims = (int64_t)((double)r->c->model_head_dim * (factor ? factor->valuedouble : 0.5));
     MT_REQUIRE(r->c->model_rotary_dims >= 1, e, MT_CONFIG,
                "'%s': partial_rotary_factor leaves nothing to rotate", r->name);
-    r->c->model_shared_ffn = n * r->c->model_expert_ffn;
+    return MT_OK;
+}
+
+/* null: queries are not compressed; without the key it is what the library has. */
+static mt_status take_latent(const struct reading *r, mt_err *e)
+{
+    const cJSON *own = find(r, "qk_nope_head_dim"),
+                *rank = cJSON_GetObjectItemCaseSensitive(r->json, "q_lora_rank");
+    int64_t n;
+    r->c->model_q_lora_rank = rank ? 0 : 1536;
+    MT_REQUIRE(!rank || cJSON_IsNull(rank) ||
+                   (mt_json_count(rank, &r->c->model_q_lora_rank) && r->c->model_q_lora_rank <= 1 << 17),
+               e, MT_CKPT, "'%s': q_lora_rank is no whole number up to 128 Ki", r->name);
+    MT_REQUIRE(own && mt_json_count(own, &n) && n >= 1 && n <= 1024, e, MT_CKPT,
+               "'%s': qk_nope_head_dim is no whole number from 1 to 1024", r->name);
+    r->c->model_head_dim = n + r->c->model_rotary_dims;
     return MT_OK;
 }
 
@@ -187,18 +208,8 @@ static mt_status take_dense_layers(const struct reading *r, mt_err *e)
     return MT_OK;
 }
 
-static mt_status check_attention(const struct reading *r, mt_err *e)
+static mt_status check_weights(const struct reading *r, mt_err *e)
 {
-    const cJSON *types = find(r, "layer_types"), *rope = find(r, "rope_type"), *j;
-    MT_REQUIRE(!rope || (cJSON_IsString(rope) && !strcmp(rope->valuestring, "default")), e, MT_CONFIG,
-               "'%s': rope_type is not \"default\", which a configuration here cannot express", r->name);
-    cJSON_ArrayForEach(j, types)
-    {
-        MT_REQUIRE(
-            cJSON_IsString(j) && !strcmp(j->valuestring, "full_attention"), e, MT_CONFIG,
-            "'%s': layer_types are not all \"full_attention\", which a configuration here cannot express",
-            r->name);
-    }
     MT_REQUIRE(!find(r, "quantization_config"), e, MT_CONFIG,
                "'%s' has a quantization_config: quantised weights cannot be read; take the folder of the "
                "bfloat16 model",
@@ -219,29 +230,34 @@ static mt_status take_all(const struct reading *r, mt_err *e)
 #define FIXED(families, key, value) \
     if (bit & (families)) MT_TRY(fixed(r, key, value, e));
 #include "hf/family.def"
-    if (r->f == MT_HF_GLM4_MOE) MT_TRY(take_glm(r, e));
+    if (r->f == MT_HF_GLM4_MOE) MT_TRY(take_rotary_factor(r, e));
+    if (r->f == MT_HF_DEEPSEEK_V3) MT_TRY(take_latent(r, e));
+    if (bit & (GLM4_MOE + DEEPSEEK_V3)) MT_TRY(take_shared(r, e));
     if (r->f == MT_HF_QWEN3_MOE) MT_TRY(take_dense_layers(r, e));
     MT_REQUIRE(!positions || (mt_json_count(positions, &n) && n > 0), e, MT_CKPT,
                "'%s': max_position_embeddings is no whole number above 0", r->name);
     c->train_seq_len = n < MT_HF_SEQ_LEN ? n : MT_HF_SEQ_LEN;
-    return check_attention(r, e);
+    MT_TRY(mt_hf_rope_read(c, r->f, r->json, r->name, e));
+    MT_TRY(mt_hf_window_read(c, r->f, r->json, r->name, e));
+    return check_weights(r, e);
 }
 
 static bool is_used(enum mt_hf_family f, const char *key)
 {
     static const char *const special[] = {"model_type",
-                                          "rope_parameters",
+                                          "qk_nope_head_dim",
+                                          "q_lora_rank",
                                           "partial_rotary_factor",
                                           "n_shared_experts",
                                           "mlp_only_layers",
                                           "max_position_embeddings",
-                                          "layer_types",
                                           "architectures",
                                           "torch_dtype",
                                           "dtype",
                                           "use_cache",
                                           "transformers_version"};
     int bit = 1 << f;
+    if (mt_hf_attention_key(f, key)) return true;
     for (size_t i = 0; i < sizeof special / sizeof *special; i++)
         if (!strcmp(key, special[i])) return true;
 #define KEY(families, name, alias, option, missing) \

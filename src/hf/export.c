@@ -15,6 +15,7 @@
 #include "ckpt/scan.h"
 #include "ckpt/sink.h"
 #include "hf/config.h"
+#include "hf/rows.h"
 #include "hf/shards.h"
 
 enum { NAME_MOST = MT_SOURCE_FILE - MT_CKPT_PATH }; /* bytes of a file's name, with its end */
@@ -24,8 +25,11 @@ struct exporting {
     const char *to, *folder; /* in the end, and while it is written */
     struct mt_source source;
     struct mt_stored_list list;
+    struct mt_shape shape;
     struct mt_hf_tensors tensors;
-    int64_t *piece; /* owned: [tensors.n] the first of each in the list */
+    int64_t *piece,
+        *second; /* owned: [tensors.n] the first of each in the list; that of the tensor of ours that theirs holds besides, of
+                                the next kind; -1 */
     struct mt_hf_shards shards;
     struct mt_tasks files;
 };
@@ -35,17 +39,19 @@ struct writer {
     struct mt_scan scan;
     struct mt_sink sink;
     float *numbers; /* MT_READ_CHUNK bytes of what is read */
+    float *whole;   /* a tensor whose rows are put in another order; room: numbers */
+    int64_t room;
 };
 
 /* ---- a file ---- */
-static mt_status put_bf16(struct writer *w, int64_t n, mt_err *e)
+static mt_status put_bf16(struct writer *w, const float *numbers, int64_t n, mt_err *e)
 {
     for (int64_t i = 0; i < n;) {
         int64_t room;
         char *to = mt_sink_room(&w->sink, &room);
         int64_t some = n - i < room / 2 ? n - i : room / 2;
         for (int64_t k = 0; k < some; k++) {
-            mt_bf16 h = mt_bf16_of(w->numbers[i + k]);
+            mt_bf16 h = mt_bf16_of(numbers[i + k]);
             memcpy(to + 2 * k, &h, 2);
         }
         i += some;
@@ -54,18 +60,55 @@ static mt_status put_bf16(struct writer *w, int64_t n, mt_err *e)
     return MT_OK;
 }
 
+static mt_status put(struct writer *w, const struct mt_hf_tensor *t, const float *numbers, int64_t n,
+                     mt_err *e)
+{
+    if (mt_hf_is_bf16(t, w->x->how->bf16))
+        MT_TRY(put_bf16(w, numbers, n, e));
+    else
+        MT_TRY(mt_sink_put(&w->sink, numbers, 4 * n, e));
+    if (w->x->how->progress) atomic_fetch_add(&w->x->how->progress->done, 4 * n);
+    return MT_OK;
+}
+
+/* Rows of a tensor of ours to their places in theirs; read in order, so that they are verified. */
+static mt_status place_rows(struct writer *w, int kind, int64_t piece, int64_t cols, mt_err *e)
+{
+    const struct mt_shape *s = &w->x->shape;
+    int64_t rows = w->x->list.x[piece].rows;
+    mt_scan_seek(&w->scan, piece, 0);
+    for (int64_t row = 0, n; row < rows; row += n) {
+        int64_t to = mt_hf_their_row(s, kind, row, &n);
+        if (n > rows - row) n = rows - row;
+        MT_TRY(mt_scan_read(&w->scan, w->whole + to * cols, 4 * n * cols, e));
+    }
+    return MT_OK;
+}
+
+static mt_status put_reordered(struct writer *w, int64_t i, mt_err *e)
+{
+    const struct mt_hf_tensor *t = &w->x->tensors.x[i];
+    int64_t all = mt_hf_numbers(t);
+    if (all > w->room) {
+        free(w->whole);
+        w->whole = malloc((size_t)all * sizeof *w->whole);
+        w->room = w->whole ? all : 0;
+        MT_REQUIRE(w->whole, e, MT_IO, "no memory for '%s'", t->theirs);
+    }
+    MT_TRY(place_rows(w, t->kind, w->x->piece[i], t->cols, e));
+    if (w->x->second[i] >= 0) MT_TRY(place_rows(w, t->kind + 1, w->x->second[i], t->cols, e));
+    return put(w, t, w->whole, all, e);
+}
+
 static mt_status put_tensor(struct writer *w, int64_t i, mt_err *e)
 {
     const struct mt_hf_tensor *t = &w->x->tensors.x[i];
+    if (!mt_hf_rows_alike(&w->x->shape, t->kind)) return put_reordered(w, i, e);
     mt_scan_seek(&w->scan, w->x->piece[i], 0);
     for (int64_t left = mt_hf_numbers(t), n; left > 0; left -= n) {
         n = left < MT_READ_CHUNK / 4 ? left : MT_READ_CHUNK / 4;
         MT_TRY(mt_scan_read(&w->scan, w->numbers, 4 * n, e));
-        if (mt_hf_is_bf16(t, w->x->how->bf16))
-            MT_TRY(put_bf16(w, n, e));
-        else
-            MT_TRY(mt_sink_put(&w->sink, w->numbers, 4 * n, e));
-        if (w->x->how->progress) atomic_fetch_add(&w->x->how->progress->done, 4 * n);
+        MT_TRY(put(w, t, w->numbers, n, e));
     }
     return MT_OK;
 }
@@ -102,6 +145,7 @@ static void *write_some(void *arg)
     mt_scan_close(&w.scan);
     mt_sink_release(&w.sink);
     free(w.numbers);
+    free(w.whole);
     return NULL;
 }
 
@@ -233,29 +277,36 @@ static mt_status check_zeros(struct exporting *x, enum mt_hf_family f, const str
     }
     for (int64_t i = 0; i < mt_hf_numbers(t) && st == MT_OK; i++)
         if (v[i] < 0 || !(v[i] <= 0))
-            st = mt_err_set(e, MT_CONFIG,
-                            "%s[%" PRId64
-                            "] is %g: model.bias_rate has moved the selection biases, which %s does "
-                            "not have; only a model with model.score: sigmoid can keep them (glm4_moe)",
-                            t->ours, i, (double)v[i], mt_hf_type(f));
+            st = mt_err_set(
+                e, MT_CONFIG,
+                "%s[%" PRId64 "] is %g: model.bias_rate has moved the selection biases, which %s does "
+                "not have; only a model with model.score: sigmoid can keep them (glm4_moe, deepseek_v3)",
+                t->ours, i, (double)v[i], mt_hf_type(f));
     mt_scan_close(&scan);
     free(v);
     return st;
 }
 
-/* Leaves in the list what the family has names for. */
+/* Leaves in the list what the family has names for; of several tensors in one of theirs the first, which the next follow. */
 static mt_status choose(struct exporting *x, enum mt_hf_family f, mt_err *e)
 {
     int64_t n = 0, all = 0;
     x->piece = calloc((size_t)x->tensors.n, sizeof *x->piece);
-    MT_REQUIRE(x->piece, e, MT_IO, "no memory to list %" PRId64 " tensors", x->tensors.n);
+    x->second = calloc((size_t)x->tensors.n, sizeof *x->second);
+    MT_REQUIRE(x->piece && x->second, e, MT_IO, "no memory to list %" PRId64 " tensors", x->tensors.n);
     for (int64_t i = 0; i < x->tensors.n; i++) {
-        const struct mt_hf_tensor t = x->tensors.x[i];
+        struct mt_hf_tensor t = x->tensors.x[i];
         MT_TRY(find(x, &t, &x->piece[n], e));
         if (!t.theirs[0]) {
             MT_TRY(check_zeros(x, f, &t, x->piece[n], e));
             continue;
         }
+        if (n && !strcmp(x->tensors.x[n - 1].theirs, t.theirs)) {
+            x->second[n - 1] = x->piece[n];
+            continue;
+        }
+        t.rows = t.their_rows;
+        x->second[n] = -1;
         x->tensors.x[n++] = t;
         all += 4 * mt_hf_numbers(&t);
     }
@@ -278,12 +329,12 @@ static void leave_modules(const struct exporting *x, enum mt_hf_family f, struct
 
 static mt_status export(struct exporting *x, const mt_config *c, mt_err *e)
 {
-    struct mt_shape shape = mt_shape_of(c);
     enum mt_hf_family f;
+    x->shape = mt_shape_of(c);
     MT_TRY(mt_hf_family_of(c, &f, e));
-    leave_modules(x, f, &shape);
+    leave_modules(x, f, &x->shape);
     MT_TRY(mt_source_list_all(&x->source, &x->list, e));
-    MT_TRY(mt_hf_tensors_open(&x->tensors, f, &shape, e));
+    MT_TRY(mt_hf_tensors_open(&x->tensors, f, &x->shape, e));
     MT_TRY(choose(x, f, e));
     MT_TRY(mt_hf_shards_open(&x->shards, &x->tensors, x->how->bf16, x->how->shard_bytes, e));
     return write_folder(x, c, f, e);
@@ -318,5 +369,6 @@ mt_status mt_hf_export(const char *from, const char *to, const struct mt_hf_expo
     mt_source_close(&x.source);
     free(x.list.x);
     free(x.piece);
+    free(x.second);
     return st;
 }

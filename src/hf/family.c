@@ -8,6 +8,7 @@
 
 #include "config/table.h"
 #include "hf/mask.h"
+#include "hf/rows.h"
 
 static const struct {
     const char *type, *class;
@@ -47,6 +48,12 @@ mt_status mt_hf_family_named(const char *model_type, enum mt_hf_family *f, mt_er
         *f = (enum mt_hf_family)i;
         if (!strcmp(model_type, family[i].type)) return MT_OK;
     }
+#define ALIAS(type, family)          \
+    if (!strcmp(model_type, type)) { \
+        *f = MT_HF_##family;         \
+        return MT_OK;                \
+    }
+#include "hf/family.def"
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         MT_REQUIRE(strcmp(model_type, refused[i].type), e, MT_CONFIG, "model_type \"%s\" cannot be read: %s",
                    refused[i].type, refused[i].why);
@@ -83,16 +90,19 @@ mt_status mt_hf_family_of(const mt_config *c, enum mt_hf_family *f, mt_err *e)
     if (bit & (families) && fabs((double)(c->option) - (double)(value)) > 0) \
         return not_so(c, *f, MT_OPTION_##option, (double)(value), e);
 #include "hf/family.def"
-    MT_REQUIRE(*f != MT_HF_GLM4_MOE || c->model_shared_ffn % c->model_expert_ffn == 0, e, MT_CONFIG,
-               "model.shared_ffn is %" PRId64 ": a shared expert of glm4_moe is a multiple of "
+    MT_REQUIRE(*f != MT_HF_DEEPSEEK_V3 || c->model_experts, e, MT_CONFIG,
+               "model.experts is 0: the nearest family, deepseek_v3, has experts");
+    MT_REQUIRE(!(bit & (GLM4_MOE + DEEPSEEK_V3)) || c->model_shared_ffn % c->model_expert_ffn == 0, e,
+               MT_CONFIG,
+               "model.shared_ffn is %" PRId64 ": a shared expert of %s is a multiple of "
                "model.expert_ffn, %" PRId64 ", wide",
-               c->model_shared_ffn, c->model_expert_ffn);
+               c->model_shared_ffn, family[*f].type, c->model_expert_ffn);
     return MT_OK;
 }
 
 bool mt_hf_has_mtp(enum mt_hf_family f)
 {
-    return f == MT_HF_GLM4_MOE;
+    return f == MT_HF_GLM4_MOE || f == MT_HF_DEEPSEEK_V3;
 }
 
 void mt_hf_imply(enum mt_hf_family f, mt_config *c)
@@ -112,13 +122,15 @@ static const char *pattern_of(enum mt_hf_family f, int kind)
     return mt_param_hf(kind);
 }
 
-static void add(struct mt_hf_tensors *t, enum mt_hf_family f, const struct mt_hf_tensor *x)
+static void add(struct mt_hf_tensors *t, enum mt_hf_family f, const struct mt_shape *s,
+                const struct mt_hf_tensor *x)
 {
     struct mt_hf_tensor *to = &t->x[t->n++];
     *to = *x;
+    to->their_rows = mt_hf_their_rows(s, x->kind, x->rows);
     if (x->kind == MT_N_TENSOR_KINDS) {
         mt_param_fill("layers.%d.moe.router.bias", x->layer, 0, to->ours);
-        if (f == MT_HF_GLM4_MOE)
+        if (f == MT_HF_GLM4_MOE || f == MT_HF_DEEPSEEK_V3)
             mt_param_fill("model.layers.%d.mlp.gate.e_score_correction_bias", x->layer, 0, to->theirs);
         return;
     }
@@ -134,12 +146,12 @@ static void add_layer(struct mt_hf_tensors *t, enum mt_hf_family f, const struct
         struct mt_param_size size = mt_param_size(s, k, layer);
         int64_t parts = !size.rows ? 0 : mt_param_of_expert(k) ? s->E : 1;
         for (int64_t i = 0; i < parts; i++)
-            add(t, f,
+            add(t, f, s,
                 &(struct mt_hf_tensor){
                     .rows = size.rows, .cols = size.cols, .kind = k, .layer = layer, .expert = i});
     }
     if (layer >= 0 && mt_is_moe(s, layer))
-        add(t, f, &(struct mt_hf_tensor){.rows = s->E, .kind = MT_N_TENSOR_KINDS, .layer = layer});
+        add(t, f, s, &(struct mt_hf_tensor){.rows = s->E, .kind = MT_N_TENSOR_KINDS, .layer = layer});
 }
 
 mt_status mt_hf_tensors_open(struct mt_hf_tensors *t, enum mt_hf_family f, const struct mt_shape *s,

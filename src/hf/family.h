@@ -26,8 +26,10 @@ struct mt_hf_tensor {
     char theirs[MT_HF_NAME]; /* "": the family has no such tensor; ours is all zeros */
     char plain[MT_HF_NAME];  /* another name for it, of the table of parameters; "": none */
     int64_t rows, cols;      /* cols 0: a vector */
-    int kind;                /* MT_P_*; MT_N_TENSOR_KINDS: a router's selection bias */
-    int layer;               /* -1: embedding and head */
+    int64_t
+        their_rows; /* of theirs, which may hold more tensors of ours, or rows in another order (hf/rows.h) */
+    int kind;       /* MT_P_*; MT_N_TENSOR_KINDS: a router's selection bias */
+    int layer;      /* -1: embedding and head */
     int64_t expert;
 };
 struct mt_hf_tensors {

@@ -12,6 +12,7 @@
 #include "hf/config.h"
 #include "hf/half.h"
 #include "hf/match.h"
+#include "hf/rows.h"
 
 enum { FILE_BYTES = 1 << 30, CONFIG_MOST = 1 << 24 };
 
@@ -20,6 +21,7 @@ struct importing {
     struct mt_hf_tensors tensors;
     struct mt_hf_source *source; /* owned: where each is */
     mt_config *cfg;
+    struct mt_shape shape;
     const char *to;
     struct mt_ckpt_items items; /* as the tensors */
     struct mt_parts parts;
@@ -97,6 +99,17 @@ static mt_status open_file(struct reader *r, int file, mt_err *e)
     return MT_OK;
 }
 
+/* Where the next element is in their tensor; *most: at most to the end of a run of rows that lie there as they do here. */
+static int64_t place(const struct reader *r, int64_t *most)
+{
+    const struct mt_hf_tensor *t = &r->x->tensors.x[r->tensor];
+    int64_t run, cols = t->cols ? t->cols : 1, in_row = r->done % cols;
+    if (mt_hf_rows_alike(&r->x->shape, t->kind)) return r->done;
+    int64_t row = mt_hf_their_row(&r->x->shape, t->kind, r->done / cols, &run);
+    if (run <= t->rows && *most > run * cols - in_row) *most = run * cols - in_row;
+    return row * cols + in_row;
+}
+
 /* At most to the end of the tensor at hand. */
 static mt_status read_some(struct reader *r, float *to, int64_t most, int64_t *got, mt_err *e)
 {
@@ -107,9 +120,9 @@ static mt_status read_some(struct reader *r, float *to, int64_t most, int64_t *g
     if (s->file < 0)
         memset(to, 0, (size_t)*got * 4);
     else {
-        int64_t size = mt_tensor_element(s->type);
+        int64_t size = mt_tensor_element(s->type), at = place(r, got);
         MT_TRY(open_file(r, s->file, e));
-        MT_TRY(mt_read_at(r->fd, r->path, s->at + r->done * size, r->raw, *got * size, e));
+        MT_TRY(mt_read_at(r->fd, r->path, s->at + at * size, r->raw, *got * size, e));
         convert(s->type, r->raw, to, *got);
     }
     r->done += *got;
@@ -207,11 +220,11 @@ static mt_status read_config(const char *from, mt_config *c, enum mt_hf_family *
 static mt_status import(struct importing *x, enum mt_hf_family f, FILE *told, struct mt_progress *progress,
                         mt_err *e)
 {
-    struct mt_shape shape = mt_shape_of(x->cfg);
-    MT_TRY(mt_hf_tensors_open(&x->tensors, f, &shape, e));
+    x->shape = mt_shape_of(x->cfg);
+    MT_TRY(mt_hf_tensors_open(&x->tensors, f, &x->shape, e));
     x->source = calloc((size_t)x->tensors.n, sizeof *x->source);
     MT_REQUIRE(x->source, e, MT_IO, "no memory to list %" PRId64 " tensors", x->tensors.n);
-    MT_TRY(mt_hf_match(&x->folder, &x->tensors, &shape, x->source, told, e));
+    MT_TRY(mt_hf_match(&x->folder, &x->tensors, &x->shape, x->source, told, e));
     MT_TRY(cut(x, e));
     return write_folder(x, progress, e);
 }

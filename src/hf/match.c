@@ -31,7 +31,7 @@ static mt_status check(const struct mt_hf_folder *h, const struct mt_hf_entry *x
 static mt_status take_whole(const struct mt_hf_folder *h, const struct mt_hf_tensor *t, struct mt_hf_entry *x,
                             struct mt_hf_source *out, mt_err *e)
 {
-    MT_TRY(check(h, x, (int64_t[]){t->rows, t->cols}, t->cols ? 2 : 1, e));
+    MT_TRY(check(h, x, (int64_t[]){t->their_rows, t->cols}, t->cols ? 2 : 1, e));
     *out = (struct mt_hf_source){x->file, x->type, x->at};
     x->used = true;
     return MT_OK;

@@ -13,6 +13,17 @@ static mt_view rows_of_heads(mt_view v, int64_t n, int64_t width)
     return mt_view_as(v, v.dim[0] * n, width, 0);
 }
 
+/* First token that each token of the layer sees. */
+static mt_view begin_of(const struct mt_shape *d, int l, const struct mt_batch *batch)
+{
+    return mt_is_near(d, l) ? batch->near : batch->begin;
+}
+
+static double scale_of(const struct mt_model *m)
+{
+    return m->opt.rope.scores / sqrt((double)m->shape.A);
+}
+
 /* n1 -> q, k, v, normed and rotated. */
 static void qkv(struct mt_rank *r, int l, enum mt_pass pass)
 {
@@ -50,34 +61,27 @@ static void attention(struct mt_rank *r, int l, enum mt_pass pass, mt_view x)
 
     if (mt_computes(r, l, pass, MT_KEEP_ATTN_NORM))
         mt_rmsnorm_fwd(s, b->n1, b->rstd1, x, w->attn_norm, m->opt.eps);
-    if (mt_computes(r, l, pass, MT_KEEP_QKV)) qkv(r, l, pass);
+    if (mt_computes(r, l, pass, MT_KEEP_QKV)) (d->Ck ? mt_mla_forward : qkv)(r, l, pass);
     if (mt_computes(r, l, pass, MT_KEEP_ATTENTION))
         mt_attention_fwd(s, heads(b->o, d->H, d->B), b->lse, heads(q, d->H, d->A), heads(k, d->G, d->A),
-                         heads(b->v, d->G, d->B), batch.begin, 1 / sqrt((double)d->A), mt_model_pairs(d));
+                         heads(b->v, d->G, d->B), begin_of(d, l, &batch), scale_of(m), mt_model_pairs(d, l));
     if (mt_computes(r, l, pass, MT_KEEP_ATTN_OUT)) mt_linear_fwd(s, b->h, b->o, w->o, MT_NONE, x);
     if (mt_computes(r, l, pass, MT_KEEP_FFN_NORM))
         mt_rmsnorm_fwd(s, b->n2, b->rstd2, b->h, w->ffn_norm, m->opt.eps);
 }
 
-/* dh (gradient of h) -> dx = dh + the path through attention. */
-static void attention_backward(struct mt_rank *r, int l, mt_view x, mt_view dx)
+/* dq, dk, dv -> dn1. */
+static void qkv_backward(struct mt_rank *r, int l)
 {
     const struct mt_model *m = r->m;
     const struct mt_shape *d = &m->shape;
     const struct mt_layer *y = &m->layer[l];
     const struct mt_buffers *b = &r->b;
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
-    struct mt_batch batch = mt_model_batch(m, r->mb);
-    mt_view q = d->qk_norm ? b->qn : b->q, k = d->qk_norm ? b->kn : b->k, dq = b->dq, dk = b->dk;
+    mt_view pos = mt_model_batch(m, r->mb).pos, dq = b->dq, dk = b->dk;
 
-    mt_linear_bwdx(s, b->dout, b->dh, y->t.o, MT_NONE);
-    mt_linear_bwdw(s, y->g.o, b->dh, b->o);
-    mt_attention_bwd(s, heads(b->dq, d->H, d->A), heads(b->dk, d->G, d->A), heads(b->dv, d->G, d->B),
-                     heads(b->dout, d->H, d->B), heads(b->o, d->H, d->B), b->lse, heads(q, d->H, d->A),
-                     heads(k, d->G, d->A), heads(b->v, d->G, d->B), batch.begin, b->delta,
-                     1 / sqrt((double)d->A), mt_model_pairs(d));
-    mt_rope(s, heads(b->dq, d->H, d->A), batch.pos, m->rope, -1);
-    mt_rope(s, heads(b->dk, d->G, d->A), batch.pos, m->rope, -1);
+    mt_rope(s, heads(b->dq, d->H, d->A), pos, m->rope, -1);
+    mt_rope(s, heads(b->dk, d->G, d->A), pos, m->rope, -1);
     if (d->qk_norm) {
         dq = b->dqn, dk = b->dkn;
         mt_rmsnorm_bwd(s, rows_of_heads(dq, d->H, d->A), b->gainq, rows_of_heads(b->dq, d->H, d->A),
@@ -98,6 +102,26 @@ static void attention_backward(struct mt_rank *r, int l, mt_view x, mt_view dx)
     mt_linear_bwdx(s, b->dn1b, dk, y->t.k, b->dn1);
     mt_linear_bwdw(s, y->g.q, dq, b->n1);
     mt_linear_bwdx(s, b->dn1, dq, y->t.q, b->dn1b);
+}
+
+/* dh (gradient of h) -> dx = dh + the path through attention. */
+static void attention_backward(struct mt_rank *r, int l, mt_view x, mt_view dx)
+{
+    const struct mt_model *m = r->m;
+    const struct mt_shape *d = &m->shape;
+    const struct mt_layer *y = &m->layer[l];
+    const struct mt_buffers *b = &r->b;
+    struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
+    struct mt_batch batch = mt_model_batch(m, r->mb);
+    mt_view q = d->qk_norm ? b->qn : b->q, k = d->qk_norm ? b->kn : b->k;
+
+    mt_linear_bwdx(s, b->dout, b->dh, y->t.o, MT_NONE);
+    mt_linear_bwdw(s, y->g.o, b->dh, b->o);
+    mt_attention_bwd(s, heads(b->dq, d->H, d->A), heads(b->dk, d->G, d->A), heads(b->dv, d->G, d->B),
+                     heads(b->dout, d->H, d->B), heads(b->o, d->H, d->B), b->lse, heads(q, d->H, d->A),
+                     heads(k, d->G, d->A), heads(b->v, d->G, d->B), begin_of(d, l, &batch), b->delta,
+                     scale_of(m), mt_model_pairs(d, l));
+    (d->Ck ? mt_mla_backward : qkv_backward)(r, l);
     mt_rmsnorm_bwd(s, dx, b->gain, b->dn1, x, b->rstd1, y->w[MT_BACKWARD].attn_norm, b->dh);
     mt_sum_rows(s, y->g.attn_norm, b->gain);
 }

@@ -1,6 +1,7 @@
 /* fill.c: operations over all parameters: initial values, working copies, zeroes. */
 #include "base/rng.h"
 #include "model/model.h"
+#include "shard/factors.h"
 
 /* The same where masters live in host memory: strips of it are filled in slots. */
 static void fill_strip(struct mt_rank *r, const struct mt_strip *p, uint64_t seed)
@@ -59,11 +60,13 @@ void mt_model_fill(struct mt_rank *r, uint64_t seed)
             mt_view v = mt_store_piece(&m->store, i, w);
             if (mt_view_given(v)) mt_fill0(m->store.bucket[i].host[w] ? &r->ctx->stream[MT_HOST] : s, v);
         }
+    if (mt_view_given(mt_store_factors(&m->store))) mt_fill0(s, mt_store_factors(&m->store));
 }
 
 void mt_model_tables(struct mt_rank *r)
 {
-    mt_rope_table(&r->ctx->stream[MT_COMPUTE], r->m->rope, r->m->opt.theta);
+    const struct mt_rope_form *f = &r->m->opt.rope;
+    mt_rope_table(&r->ctx->stream[MT_COMPUTE], r->m->rope, f->theta, f->factor, f->low, f->high, f->gain);
 }
 
 static void pack(struct mt_stream *s, const struct mt_bucket *b, mt_view master, mt_view work, mt_view wire)
@@ -153,7 +156,11 @@ void mt_model_zero(struct mt_rank *r)
         if (mt_view_given(v) && !m->store.bucket[i].host[MT_STATE_GRAD]) mt_fill0(s, v);
     }
     for (int l = 0; l < (int)m->shape.L; l++)
-        if (mt_is_moe(&m->shape, l)) mt_fill0(s, m->layer[l].load);
+        if (mt_is_moe(&m->shape, l)) {
+            mt_fill0(s, m->layer[l].load);
+            if (mt_view_given(m->layer[l].so_far)) mt_fill0(s, m->layer[l].so_far);
+        }
+    if (mt_view_given(m->aux)) mt_fill0(s, m->aux);
     if (mt_view_given(m->sumsq)) mt_fill0(s, m->sumsq);
     mt_fill0(s, m->loss);
     mt_fill0(s, m->valid);

@@ -1,4 +1,5 @@
 /* head.c: embedding, final norm, head and loss. */
+#include "data/sample.h"
 #include "model/model.h"
 
 struct mt_batch mt_model_batch(const struct mt_model *m, int64_t mb)
@@ -6,12 +7,22 @@ struct mt_batch mt_model_batch(const struct mt_model *m, int64_t mb)
     int64_t n = m->shape.N;
     const struct mt_batch *d = &m->device;
     return (struct mt_batch){mt_view_part(d->tokens, mb * n, n), mt_view_part(d->labels, mb * n, n),
-                             mt_view_part(d->begin, mb * n, n), mt_view_part(d->pos, mb * n, n)};
+                             mt_view_part(d->begin, mb * n, n), mt_view_part(d->pos, mb * n, n),
+                             mt_view_given(d->near) ? mt_view_part(d->near, mb * n, n) : MT_NONE};
 }
 
-int64_t mt_model_pairs(const struct mt_shape *s)
+void mt_model_windows(struct mt_rank *r, int64_t micro)
 {
-    return s->N / s->S * (s->S * (s->S + 1) / 2);
+    const struct mt_batch *d = &r->m->device;
+    int64_t N = r->m->shape.N;
+    if (!mt_view_given(d->near)) return;
+    mt_window_begin(&r->ctx->stream[MT_COMPUTE], mt_view_as(mt_view_part(d->near, 0, micro * N), micro, N, 0),
+                    mt_view_as(mt_view_part(d->begin, 0, micro * N), micro, N, 0), r->m->shape.W);
+}
+
+int64_t mt_model_pairs(const struct mt_shape *s, int64_t l)
+{
+    return s->N / s->S * mt_pairs(s->S, mt_is_near(s, l) ? s->W : 0);
 }
 
 void mt_embed_forward(struct mt_rank *r, mt_view x)

@@ -4,6 +4,15 @@
 #include "model/buffers.h"
 
 /* ---- what to keep ---- */
+/* Weights between n1 and queries, keys and values. */
+static double projection_weights(const struct mt_shape *s)
+{
+    double D = (double)s->D, q = (double)(s->H * s->A), Cq = (double)s->Cq, Ck = (double)s->Ck;
+    if (!s->Ck) return D * (q + (double)(s->G * (s->A + s->B)));
+    return (s->Cq ? Cq * (D + q) : D * q) + D * (Ck + (double)s->R) +
+           Ck * (double)(s->H * (s->A - s->R + s->B));
+}
+
 /* What it takes to compute a class of results of layer l again, in bytes from or to memory; FLOPs count as the bytes that go by
  * in their time, of which there are about 200 to a byte on every machine this runs on. Only the ranking of classes depends on it. */
 static double recomputed(const struct mt_model *m, int l, int keep)
@@ -12,12 +21,13 @@ static double recomputed(const struct mt_model *m, int l, int keep)
     const double flops_per_byte = 200, el = (double)mt_dtype_bytes(m->opt.dtype), N = (double)s->N,
                  D = (double)s->D, heads = (double)(s->H * s->A + s->G * (s->A + s->B)),
                  width = (double)(mt_is_moe(s, l) ? s->Fs : s->Fd), F = (double)s->F,
-                 rows = (double)(s->C < s->N * s->K ? s->C : s->N * s->K), pairs = (double)mt_model_pairs(s),
+                 rows = (double)(s->C < s->M ? s->C : s->M), pairs = (double)mt_model_pairs(s, l),
                  H = (double)s->H;
     switch ((mt_choice_keep)keep) {
     case MT_KEEP_ATTN_NORM:
     case MT_KEEP_FFN_NORM: return 2 * N * D * el;
-    case MT_KEEP_QKV: return 2 * N * D * heads / flops_per_byte + (3 * N * D + 3 * N * heads) * el;
+    case MT_KEEP_QKV:
+        return 2 * N * projection_weights(s) / flops_per_byte + (3 * N * D + 3 * N * heads) * el;
     case MT_KEEP_ATTENTION:
         return 2 * pairs * H * (double)(s->A + s->B) / flops_per_byte +
                (N * heads + N * H * (double)s->B) * el;

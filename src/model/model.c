@@ -20,6 +20,12 @@ static void route_rows(struct mt_model *m, struct mt_ledger *g, int l, struct mt
     p->counts = routing(g, MT_I32, n, s->E, "counts", l);
     p->all = ep > 1 ? routing(g, MT_I32, n * ep, s->E, "counts_all", l) : p->counts;
     p->mine = ep > 1 ? routing(g, MT_I32, n, s->E / ep, "counts_mine", l) : p->counts;
+    p->chosen = p->local = p->total = MT_NONE;
+    if (m->opt.inference) return;
+    if (m->opt.aux[MT_AUX_SEQUENCE] > 0) p->chosen = routing(g, MT_I64, n * (s->N / s->S), s->E, "chosen", l);
+    if (!(m->opt.aux[MT_AUX_GLOBAL] > 0)) return;
+    p->local = routing(g, MT_I64, n, s->E, "chosen_local", l);
+    p->total = routing(g, MT_I64, n, s->E, "chosen_total", l);
 }
 
 static void layer_rows(struct mt_model *m, struct mt_ledger *g, int l, int unit)
@@ -37,6 +43,9 @@ static void layer_rows(struct mt_model *m, struct mt_ledger *g, int l, int unit)
     y->load = m->opt.inference
                   ? MT_NONE
                   : mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_I64, s->E, 0, 0, "load.%d", l);
+    y->so_far = mt_view_given(y->route.total) ? mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_I64, s->E,
+                                                              0, 0, "chosen_so_far.%d", l)
+                                              : MT_NONE;
 }
 
 static void head_rows(struct mt_model *m, struct mt_ledger *g)
@@ -67,6 +76,18 @@ static void head_rows(struct mt_model *m, struct mt_ledger *g)
                               mt_padded(m->store.target, T, s->D), "dhn");
 }
 
+static void aux_rows(struct mt_model *m, struct mt_ledger *g)
+{
+    int64_t world = m->opt.mesh.world;
+    if (!mt_aux_any(m)) return;
+    m->aux = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_F64, MT_N_AUX, 0, 0, "aux");
+    m->aux_all = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_F64, world, MT_N_AUX, 0, "aux.all");
+    m->aux_sum = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_F64, MT_N_AUX, 0, 0, "aux.sum");
+    if (m->opt.aux[MT_AUX_GLOBAL] > 0)
+        m->chosen_all =
+            mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_ROUTING, MT_I64, world, m->shape.E, 0, "chosen.all");
+}
+
 static void batch_rows(struct mt_model *m, struct mt_ledger *g)
 {
     static const char *const name[] = {"tokens", "labels", "begin", "pos"};
@@ -77,6 +98,10 @@ static void batch_rows(struct mt_model *m, struct mt_ledger *g)
         *host[i] = mt_tensor_add(g, MT_HOST_ARENA, MT_ROW_BATCH, MT_I32, n, 0, 0, "host.%s", name[i]);
         *device[i] = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_BATCH, MT_I32, n, 0, 0, "%s", name[i]);
     }
+    m->host.near = MT_NONE;
+    m->device.near = mt_near_layers(&m->shape)
+                         ? mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_BATCH, MT_I32, n, 0, 0, "near")
+                         : MT_NONE;
     m->rope = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_F32, m->shape.S, m->shape.R, 0, "rope");
     m->loss = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_F64, depths, 0, 0, "loss");
     m->loss_all = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_F64, world, depths, 0, "loss.all");
@@ -88,7 +113,9 @@ static void batch_rows(struct mt_model *m, struct mt_ledger *g)
                                                                     2, MT_SUMSQ_WORDS, 0, "sumsq.passing")
                                                     : MT_NONE;
     m->replica_row = -1;
+    m->aux = m->aux_all = m->aux_sum = m->chosen_all = MT_NONE;
     if (m->opt.inference) return;
+    aux_rows(m, g);
     if (m->shape.E) {
         m->load_all =
             mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_OPTIM, MT_I64, world, m->shape.E, 0, "load.all");
@@ -193,17 +220,20 @@ static mt_view flat_part(mt_view v, int64_t i)
 {
     return mt_view_as(mt_view_part(v, i, 1), v.dim[1], 0, 0);
 }
+/* The i-th n rows of what there may be. */
+static mt_view part_of(mt_view v, int64_t i, int64_t n)
+{
+    return mt_view_given(v) ? mt_view_part(v, i * n, n) : MT_NONE;
+}
 struct mt_route mt_model_route(const struct mt_model *m, int l, int64_t mb)
 {
     const struct mt_route *p = &m->layer[l].route;
     int64_t i = mb % m->opt.span, N = m->shape.N, M = N * m->shape.K, ep = m->opt.mesh.ep;
-    return (struct mt_route){mt_view_part(p->ids, i * N, N),
-                             mt_view_part(p->gates, i * N, N),
-                             mt_view_part(p->slot, i * N, N),
-                             mt_view_part(p->order, i * M, M),
-                             flat_part(p->counts, i),
-                             mt_view_part(p->all, i * ep, ep),
-                             flat_part(p->mine, i)};
+    return (struct mt_route){mt_view_part(p->ids, i * N, N),  mt_view_part(p->gates, i * N, N),
+                             mt_view_part(p->slot, i * N, N), mt_view_part(p->order, i * M, M),
+                             flat_part(p->counts, i),         mt_view_part(p->all, i * ep, ep),
+                             flat_part(p->mine, i),           part_of(p->chosen, i, N / m->shape.S),
+                             part_of(p->local, i, 1),         part_of(p->total, i, 1)};
 }
 
 /* ---- a rank's host side ---- */
@@ -220,9 +250,10 @@ mt_status mt_rank_init(struct mt_rank *r, struct mt_ctx *ctx, const struct mt_mo
     r->saved = calloc((size_t)m->shape.L, sizeof *r->saved);
     r->kept = calloc((size_t)m->shape.L, sizeof *r->kept);
     r->fetched = calloc((size_t)m->shape.L, sizeof *r->fetched);
+    r->counted = calloc((size_t)m->shape.L, sizeof *r->counted);
     for (int pass = 0; pass < MT_N_PASSES; pass++) r->weights[pass] = calloc(units, sizeof *r->weights[pass]);
     MT_REQUIRE(r->counts && r->grads && r->sums && r->host && r->done && r->saved && r->kept && r->fetched &&
-                   r->weights[0] && r->weights[1],
+                   r->counted && r->weights[0] && r->weights[1],
                e, MT_IO, "cannot allocate the host state of rank %d (%lld expert counts)", ctx->rank,
                (long long)counts);
     return mt_slots_init(&r->slots, ctx, &m->store, e);
@@ -239,6 +270,7 @@ void mt_rank_release(struct mt_rank *r)
     free(r->saved);
     free(r->kept);
     free(r->fetched);
+    free(r->counted);
     for (int pass = 0; pass < MT_N_PASSES; pass++) free(r->weights[pass]);
     *r = (struct mt_rank){0};
 }

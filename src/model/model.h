@@ -9,15 +9,25 @@
 #include "device/device.h"
 #include "device/group.h"
 #include "model/param.h"
+#include "model/rope.h"
 #include "model/shape.h"
 #include "shard/slots.h"
 
+/* What blocks of experts learn besides the loss of the tokens. */
+enum mt_aux { MT_AUX_SEQUENCE, MT_AUX_GLOBAL, MT_AUX_Z, MT_N_AUX };
+
 /* What the model needs of the options besides its shape. */
 struct mt_model_options {
-    double eps, theta, route_scale, init_std;
+    double eps, route_scale, init_std;
     double mtp_weight; /* of the mean loss of modules for further tokens, beside the model's own */
+    struct mt_rope_form rope;
     mt_choice_score score;
     bool route_norm, inference;
+    int64_t n_group, topk_group;
+    mt_choice_group_score group_score;
+    double aux[MT_N_AUX]; /* coefficients; 0: there is none */
+    bool drop_by_gate;    /* of an expert's rows the largest gates stay, else the first */
+    bool balanced;        /* experts in turn, whatever the router says */
     mt_dtype dtype;
     int64_t micro_batches;
     int64_t span; /* micro-batches that go through a block together: 1, or all of them */
@@ -38,7 +48,7 @@ struct mt_model_options {
 };
 
 /* Results of a block that may be kept from forward to backward instead of being computed again (mt_choice_keep): norms in front of
- * attention and feed-forward; queries, keys and values, rotated; attention and its log sums; the residual stream behind it; gate and
+ * attention and feed-forward; queries, keys and values, rotated, with the compressed states they come from; attention and its log sums; the residual stream behind it; gate and
  * up of the dense or the shared feed-forward, and what SwiGLU makes of them; the router's logits; rows that came to the experts
  * here, their gate and up, and SwiGLU of those. Of routed rows those of the first dispatch round are kept: further ones, which a
  * load beyond moe.buffer_factor takes, are sent and computed again. */
@@ -50,6 +60,9 @@ enum { MT_N_KEEPS = MT_KEEP_EXPERT_ACT + 1, MT_KEEP_NEVER = MT_N_KEEPS };
  * lengthened where their length would make strides that a cpu's caches dislike (device/target.h). */
 #define MT_LAYER_BUFFERS(ACT, PAD)                                                             \
     PAD(n1, ATTN_NORM, N, D) ACT(rstd1, ATTN_NORM, F32, N, 0)                                  \
+    ACT(cq, QKV, T, N * !!Cq, Cq) PAD(cqn, QKV, N, Cq) ACT(rstdcq, QKV, F32, N * !!Cq, 0)      \
+    ACT(ckv, QKV, T, N * mla, Ck) PAD(ckvn, QKV, N, Ck) ACT(rstdckv, QKV, F32, N * mla, 0)     \
+    ACT(kr, NEVER, T, N * mla, R) ACT(kc, NEVER, T, N * mla, H * (A - R))                      \
     ACT(q, QKV, T, N, H * A) ACT(k, QKV, T, N, G * A) ACT(v, QKV, T, N, G * B)                 \
     ACT(qn, QKV, T, qk * N, H * A) ACT(kn, QKV, T, qk * N, G * A)                              \
     ACT(rstdq, QKV, F32, qk * N * H, 0) ACT(rstdk, QKV, F32, qk * N * G, 0)                    \
@@ -58,17 +71,21 @@ enum { MT_N_KEEPS = MT_KEEP_EXPERT_ACT + 1, MT_KEEP_NEVER = MT_N_KEEPS };
     PAD(u, FFN_UP, N, 2 * Fd * dense) PAD(s, FFN_ACT, N, Fd * dense)                           \
     PAD(us, FFN_UP, N, 2 * Fs * moe) PAD(ss, FFN_ACT, N, Fs * moe) ACT(hs, NEVER, T, N * shared, D) \
     ACT(logits, ROUTER, F32, N * moe, E)                                                       \
-    PAD(xs, DISPATCH, C, D) PAD(ux, EXPERT_UP, C, 2 * F) PAD(sx, EXPERT_ACT, C, F) ACT(ret, NEVER, T, N * K, D) \
-    ACT(send, NEVER, T, far * N * K, D) ACT(recv, NEVER, T, far * C, D) ACT(ye, NEVER, T, far * C, D) ACT(back, NEVER, T, far * C, D)
+    PAD(xs, DISPATCH, C, D) PAD(ux, EXPERT_UP, C, 2 * F) PAD(sx, EXPERT_ACT, C, F) ACT(ret, NEVER, T, M, D) \
+    ACT(kept, NEVER, I32, N * drop, K) ACT(asked, NEVER, I32, E * drop, 0) \
+    ACT(send, NEVER, T, far * M, D) ACT(recv, NEVER, T, far * C, D) ACT(ye, NEVER, T, far * C, D) ACT(back, NEVER, T, far * C, D)
 #define MT_BACKWARD_BUFFERS(ACT, PAD)                                                          \
     PAD(dh, NEVER, N, D) PAD(dn2, NEVER, N, D) PAD(dn2s, NEVER, N * shared, D) PAD(dn1, NEVER, N, D) PAD(dn1b, NEVER, N, D)       \
     PAD(du, NEVER, N, 2 * Fd * dense) PAD(ds, NEVER, N, Fd * dense) PAD(dus, NEVER, N, 2 * Fs * moe) PAD(dss, NEVER, N, Fs * moe) \
-    PAD(dys, NEVER, C, D) PAD(dux, NEVER, C, 2 * F) PAD(dsx, NEVER, C, F) ACT(dret, NEVER, T, N * K, D)                    \
-    ACT(dsend, NEVER, T, far * N * K, D) ACT(gate_send, NEVER, F32, far * N * K, 0) ACT(gate_recv, NEVER, F32, far * C, 1) ACT(gate_xe, NEVER, F32, far * C, 1) \
+    PAD(dys, NEVER, C, D) PAD(dux, NEVER, C, 2 * F) PAD(dsx, NEVER, C, F) ACT(dret, NEVER, T, M, D)                    \
+    ACT(dsend, NEVER, T, far * M, D) ACT(gate_send, NEVER, F32, far * M, 0) ACT(gate_recv, NEVER, F32, far * C, 1) ACT(gate_xe, NEVER, F32, far * C, 1) \
     ACT(dgate_xe, NEVER, F32, far * C, 1) ACT(dgate_back, NEVER, F32, far * C, 1)                        \
-    ACT(dgate, NEVER, F32, N * K, 0) ACT(dgates, NEVER, F32, N * moe, K) ACT(dlogits, NEVER, F32, N * moe, E)                   \
+    ACT(dgate, NEVER, F32, M, 0) ACT(aux, NEVER, F32, N * aux, 0) ACT(dgates, NEVER, F32, N * moe, K) ACT(dlogits, NEVER, F32, N * moe, E)                   \
     ACT(dout, NEVER, T, N, H * B) ACT(dq, NEVER, T, N, H * A) ACT(dk, NEVER, T, N, G * A) ACT(dv, NEVER, T, N, G * B)      \
     ACT(dqn, NEVER, T, qk * N, H * A) ACT(dkn, NEVER, T, qk * N, G * A) ACT(delta, NEVER, F32, H, N)                \
+    PAD(dcq, NEVER, N, Cq) PAD(dcqn, NEVER, N, Cq) PAD(dckv, NEVER, N, Ck) PAD(dckvn, NEVER, N, Ck) PAD(dckvnb, NEVER, N, Ck) \
+    ACT(dkr, NEVER, T, N * mla, R) ACT(dkc, NEVER, T, N * mla, H * (A - R))                                         \
+    ACT(gaincq, NEVER, F32, MT_NORM_BLOCKS * !!Cq, Cq) ACT(gainckv, NEVER, F32, MT_NORM_BLOCKS * mla, Ck)           \
     ACT(gain, NEVER, F32, MT_NORM_BLOCKS, D) ACT(gainq, NEVER, F32, qk * MT_NORM_BLOCKS, A) ACT(gaink, NEVER, F32, qk * MT_NORM_BLOCKS, A) \
     ACT(dxa, NEVER, T, span * N, D) ACT(dxb, NEVER, T, span * N, D)
 
@@ -89,6 +106,9 @@ struct mt_route {
     mt_view order;            /* [N K] */
     mt_view counts;           /* [E] rows this rank sends to each expert */
     mt_view all, mine;        /* [ep, E] of the expert group; [E / ep] rows this rank's experts get */
+    /* For the balance losses, tokens that score an expert among their K best: of each sequence [N / S, E]; of this rank's
+     * micro-batch [1, E]; of all ranks' and the step's micro-batches up to this one [1, E] */
+    mt_view chosen, local, total;
 };
 
 /* What a layer keeps for backward: where forward writes it; where backward reads it; and where it is in between: on the host, if
@@ -110,10 +130,13 @@ struct mt_layer {
     bool offloaded;
     struct mt_route route; /* of all micro-batches of a span, one behind the other */
     mt_view bias, load;    /* [E] selection bias; [E] counts over the optimizer step */
+    mt_view so_far;        /* [E] sum of `local` over ranks and the step's micro-batches */
     int unit, experts;     /* indices in the store; experts -1: dense block */
 };
 struct mt_batch {
     mt_view tokens, labels, begin, pos; /* [N] */
+    mt_view
+        near; /* [N], on the device: where attention begins in layers with a window; MT_NONE: there are none */
 };
 
 /* Multi-token prediction (model/mtp.c). What there is for a depth k: 0, the model itself, or a module, 1 to shape.mtp. */
@@ -147,6 +170,8 @@ struct mt_model {
     struct mt_buffers b;
     mt_view hn, rstdf, dhn, chunk_logits, chunk_dlogits, chunk_loss;
     mt_view loss, loss_all, loss_sum;    /* f64, of each depth: this rank's sum, every rank's, the total */
+    mt_view aux, aux_all, aux_sum;       /* f64 [MT_N_AUX], likewise: each without its coefficient */
+    mt_view chosen_all;                  /* i64 [world, E]: every rank's `local` */
     mt_view valid, valid_all, valid_sum; /* i64, likewise: labels that count */
     mt_view load_all, load_sum;          /* i64 [world, E], [E]: rows an expert got, over all ranks */
     mt_view
@@ -176,9 +201,11 @@ struct mt_rank {
     struct mt_touching touch; /* of its state, by the optimizer step */
     struct mt_ctx *ctx;
     const struct mt_model *m;
-    int32_t *counts;  /* [micro_batches, L, E] as read back */
-    int force_rounds; /* recording: this many dispatch rounds everywhere; 0: as many as the counts ask for */
-    int64_t mb;       /* micro-batch being enqueued */
+    int32_t *counts;   /* [micro_batches, L, E] as read back */
+    int force_rounds;  /* recording: this many dispatch rounds everywhere; 0: as many as the counts ask for */
+    int64_t mb;        /* micro-batch being enqueued */
+    bool train;        /* a pass that backward will follow */
+    mt_event *counted; /* [L] a block's `total` is there */
     struct mt_lease *weights[MT_N_PASSES]; /* a unit each: its gathered, and in backward turned, weights */
     int64_t *sums; /* a unit each: how often its accumulators were added to in this step */
     struct mt_slots slots;
@@ -204,15 +231,26 @@ mt_view mt_model_boundary(const struct mt_model *m, int64_t layer, enum mt_pass 
 mt_view mt_model_output(const struct mt_model *m, int64_t layer, int64_t mb); /* in forward */
 mt_view mt_model_span_part(const struct mt_model *m, mt_view v, int64_t mb);  /* of [span N, D] */
 struct mt_route mt_model_route(const struct mt_model *m, int l, int64_t mb);
-/* Token pairs of one head in a micro-batch whose sequences are single documents: an upper bound, for costs. */
-int64_t mt_model_pairs(const struct mt_shape *s);
+/* Of the first `micro` micro-batches: `near` from `begin`. Nothing to do without a window. */
+void mt_model_windows(struct mt_rank *r, int64_t micro);
+/* Token pairs of one head of layer l in a micro-batch whose sequences are single documents: an upper bound, for costs. */
+int64_t mt_model_pairs(const struct mt_shape *s, int64_t l);
 
 /* Passes over one block; the compute stream. */
 void mt_block_forward(struct mt_rank *r, int l, mt_view x, mt_view y);
 void mt_block_backward(struct mt_rank *r, int l, mt_view x, mt_view dx, mt_view dy);
+/* Multi-head latent attention (model/mla.c): n1 -> q, k, v; dq, dk, dv -> dn1. */
+void mt_mla_forward(struct mt_rank *r, int l, enum mt_pass pass);
+void mt_mla_backward(struct mt_rank *r, int l);
 /* Routed experts: the rounds of both directions (model/moe.c). */
 void mt_moe_forward(struct mt_rank *r, int l, mt_view y);
 void mt_moe_backward(struct mt_rank *r, int l, mt_view dy);
+/* What a block's router learns besides (model/aux.c): behind its logits, in forward; with its gradient, in backward, from
+ * b.logits into b.dlogits. sum: over the ranks, after the last micro-batch. */
+bool mt_aux_any(const struct mt_model *m);
+void mt_aux_forward(struct mt_rank *r, int l);
+void mt_aux_backward(struct mt_rank *r, int l);
+void mt_aux_sum(struct mt_rank *r);
 
 void mt_embed_forward(struct mt_rank *r, mt_view x);
 /* Loss of a depth and its gradient dx with regard to what its last block gave, by chunks of tokens; logits never exist whole. */

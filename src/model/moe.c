@@ -26,7 +26,7 @@ static struct mt_routing routing_of(const struct mt_rank *r, int l)
                                mesh->ep,
                                mt_mesh_place(mesh, MT_GROUP_EP, r->m->opt.rank).me,
                                d->C,
-                               d->N * d->K};
+                               d->M};
 }
 const int32_t *mt_rank_counts(const struct mt_rank *r, int64_t mb, int l)
 {
@@ -62,9 +62,14 @@ static void route(struct mt_rank *r, int l)
     struct mt_routing w = routing_of(r, l);
     mt_router_logits(s, r->b.logits, r->b.n2, y->w[MT_FORWARD].router);
     mt_router_topk(s, p.ids, p.gates, r->b.logits, y->bias, m->opt.score, m->opt.route_norm,
-                   m->opt.route_scale);
-    mt_route_sort(s, p.order, p.slot, p.counts, p.ids);
-    if (!m->opt.inference) mt_counts_add(s, y->load, p.counts);
+                   m->opt.route_scale, m->opt.balanced ? m->shape.S : 0, m->opt.n_group, m->opt.topk_group,
+                   m->opt.group_score == MT_GROUP_SCORE_TOP2);
+    if (r->train) mt_aux_forward(r, l);
+    if (m->shape.capacity)
+        mt_route_drop(s, r->b.kept, r->b.asked, p.ids, p.gates, m->shape.S, m->shape.capacity,
+                      m->opt.drop_by_gate);
+    mt_route_sort(s, p.order, p.slot, p.counts, m->shape.capacity ? r->b.kept : p.ids);
+    if (!m->opt.inference) mt_counts_add(s, y->load, m->shape.capacity ? r->b.asked : p.counts);
     if (w.ep > 1) {
         mt_gather(s, p.all, p.counts, MT_GROUP_EP, w.ep, 4 * m->shape.E);
         mt_expert_counts(s, p.mine, p.all, w.me);
@@ -78,7 +83,7 @@ static void pack(struct mt_rank *r, int l, mt_view send, mt_view x)
     const struct mt_shape *d = &r->m->shape;
     if (r->m->opt.mesh.ep > 1)
         mt_gather_rows(&r->ctx->stream[MT_COMPUTE], send, x, mt_model_route(r->m, l, r->mb).order, d->K, 0,
-                       d->N * d->K);
+                       d->M);
 }
 
 /* A round's rows, sorted by expert, into xe. x: the tokens that send was packed from. */
@@ -191,6 +196,12 @@ static mt_view shared_backward(struct mt_rank *r, int l, mt_view dy)
     return b->dn2s;
 }
 
+/* Of the order of all pairs, the part that can be sent; behind it lie dropped ones. */
+static mt_view rows_of(const struct mt_rank *r, mt_view order)
+{
+    return mt_view_part(order, 0, r->m->shape.M);
+}
+
 /* dsx -> dux and the gates' gradients. The gate enters behind the down matrix in forward, so its gradient is
  * <dy W_down, s> and needs no output of the experts. Gates travel as rows do. */
 static void gates_backward(struct mt_rank *r, int l, const struct mt_routing *w, const struct mt_round *n)
@@ -200,7 +211,8 @@ static void gates_backward(struct mt_rank *r, int l, const struct mt_routing *w,
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
     struct mt_exchange_peer peer[MT_MAX_EP] = {{0}};
     if (w->ep == 1) {
-        mt_expert_swiglu_bwd(s, b->dux, b->sx, b->dgate, b->dsx, b->ux, p.gates, p.order, n->first, n->rows);
+        mt_expert_swiglu_bwd(s, b->dux, b->sx, b->dgate, b->dsx, b->ux, p.gates, rows_of(r, p.order),
+                             n->first, n->rows);
         return;
     }
     if (!r->force_rounds) mt_round_peers(n, w, peer);
@@ -226,7 +238,7 @@ void mt_moe_backward(struct mt_rank *r, int l, mt_view dy)
     if (mt_computes(r, l, MT_BACKWARD, MT_KEEP_DISPATCH) || has_further_rounds(r, &w))
         pack(r, l, b->send, b->n2);
     pack(r, l, b->dsend, dy);
-    if (w.ep > 1) mt_gather_gates(s, b->gate_send, p.gates, p.order);
+    if (w.ep > 1) mt_gather_gates(s, b->gate_send, p.gates, rows_of(r, p.order));
     mt_fresh(s, b->dret);
     mt_fresh(s, b->dgate);
     for (struct mt_round n = {0}; next_round(r, &w, &n);) {
@@ -248,6 +260,7 @@ void mt_moe_backward(struct mt_rank *r, int l, mt_view dy)
         mt_router_logits(s, b->logits, b->n2, a->w[MT_BACKWARD].router);
     mt_router_bwd(s, b->dlogits, b->dgates, p.ids, b->logits, m->opt.score, m->opt.route_norm,
                   m->opt.route_scale);
+    mt_aux_backward(r, l);
     mt_router_bwdw(s, a->g.router, b->dlogits, b->n2);
     mt_router_bwdx(s, b->dn2, b->dlogits, a->w[MT_BACKWARD].router);
 }

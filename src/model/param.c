@@ -33,12 +33,12 @@ static const struct tensor_row tensor_row[] = {
 #undef TENSOR
 };
 
-#define LETTERS                                                                                   \
-    const int64_t D = m->D, V = m->V, H = m->H, G = m->G, A = m->A, B = m->B, E = m->E, F = m->F, \
-                  Fd = m->Fd, Fs = m->Fs;                                                         \
-    const bool qk_norm = m->qk_norm, attn_bias = m->attn_bias, tied = m->tied;                    \
-    (void)D, (void)V, (void)H, (void)G, (void)A, (void)B, (void)E, (void)F, (void)Fd, (void)Fs,   \
-        (void)qk_norm, (void)attn_bias, (void)tied, (void)moe
+#define LETTERS                                                                                          \
+    const int64_t D = m->D, V = m->V, H = m->H, G = m->G, A = m->A, B = m->B, E = m->E, F = m->F,        \
+                  Fd = m->Fd, Fs = m->Fs, R = m->R, Ck = m->Ck, Cq = m->Cq;                              \
+    const bool qk_norm = m->qk_norm, attn_bias = m->attn_bias, tied = m->tied, mla = Ck > 0;             \
+    (void)D, (void)V, (void)H, (void)G, (void)A, (void)B, (void)E, (void)F, (void)Fd, (void)Fs, (void)R, \
+        (void)Ck, (void)Cq, (void)qk_norm, (void)attn_bias, (void)tied, (void)mla, (void)moe
 
 static int64_t matrix_cols(const struct mt_shape *m, int kind, bool moe)
 {
@@ -162,6 +162,19 @@ const char *mt_param_hf(int kind)
 {
     return tensor_row[kind].hf;
 }
+struct mt_heads mt_param_heads(const struct mt_shape *m, int kind)
+{
+    switch (kind) {
+    case MT_P_q:
+    case MT_P_q_b:
+    case MT_P_k_b:
+    case MT_P_v_b: return (struct mt_heads){m->H, false};
+    case MT_P_k:
+    case MT_P_v: return (struct mt_heads){m->G, false};
+    case MT_P_o: return (struct mt_heads){m->H, true};
+    default: return (struct mt_heads){0, false};
+    }
+}
 bool mt_param_of_expert(int kind)
 {
     return matrix_row[tensor_row[kind].matrix].unit == UNIT_EXPERTS;
@@ -226,15 +239,53 @@ int64_t mt_params_active(const struct mt_shape *m)
     return params(m, m->K);
 }
 
-double mt_flops_per_token(const struct mt_shape *m, double context)
+double mt_flops_of_experts(const struct mt_shape *s)
+{
+    return s->E ? 6.0 * 3 * (double)(s->D * s->F * s->K) * (double)(s->L - s->first_dense) : 0;
+}
+
+int64_t mt_near_layers(const struct mt_shape *s)
+{
+    int64_t n = 0;
+    for (int64_t l = 0; l < s->L; l++) n += mt_is_near(s, l);
+    return n;
+}
+
+double mt_flops_per_token_of(const struct mt_shape *m, double full, double near)
 {
     double met = (double)mt_params_active(m) -
                  (m->tied ? 0 : (double)(m->V * m->D)) + /* the lookup is no product */
                  (double)(m->mtp * m->V * m->D);
-    return 6 * met + 6 * (double)m->L * (double)m->H * (double)(m->A + m->B) * context / 2;
+    int64_t windows = mt_near_layers(m);
+    double keys = (double)(m->L - windows) * full + (double)windows * near;
+    return 6 * met + 6 * (double)m->H * (double)(m->A + m->B) * keys;
+}
+double mt_flops_per_token(const struct mt_shape *m, double context)
+{
+    double W = (double)m->W, near = context > W ? W - W * W / (2 * context) : context / 2;
+    return mt_flops_per_token_of(m, context / 2, near);
 }
 
-struct mt_shape mt_shape_of(const mt_config *c)
+/* A rank of an expert group gets M rows where the load is balanced, those of the whole group where it is not; experts with a
+ * capacity take no more than that of each sequence. */
+static void bound_rows(struct mt_shape *s, const mt_config *c, double factor)
+{
+    int64_t all = s->N * s->K, full = all * c->mesh_ep;
+    s->M = all;
+    if (factor > 0 && s->E) {
+        double even = (double)(s->S * s->K) / (double)s->E;
+        s->capacity = (int64_t)ceil(factor * even);
+        if (s->capacity > s->S) s->capacity = s->S; /* a token chooses an expert once */
+        int64_t taken = s->E * s->capacity * (s->N / s->S);
+        if (taken < s->M) s->M = taken;
+        if (taken < full) full = taken;
+    }
+    int64_t bounded = (int64_t)ceil(c->moe_buffer_factor * (double)s->M);
+    bounded = (bounded + MT_ROUND_ROWS - 1) / MT_ROUND_ROWS * MT_ROUND_ROWS;
+    s->C = bounded < full ? bounded : full;
+}
+
+static struct mt_shape shape_of(const mt_config *c, double factor)
 {
     struct mt_shape s = {
         .N = c->train_seq_len * c->train_micro_batch,
@@ -255,17 +306,26 @@ struct mt_shape mt_shape_of(const mt_config *c)
         .Fs = c->model_shared_ffn,
         .first_dense = c->model_experts ? c->model_first_dense : c->model_layers,
         .Nc = c->train_loss_chunk,
+        .Ck = c->model_kv_lora_rank,
+        .Cq = c->model_q_lora_rank,
+        .W = c->model_window,
+        .full_first = c->model_window_full_first,
+        .full_every = c->model_window_full_every,
         .qk_norm = c->model_qk_norm,
         .attn_bias = c->model_attn_bias,
         .tied = c->model_tied,
     };
-    /* A rank of an expert group gets N K rows where the load is balanced, those of the whole group where it is not. */
-    int64_t even = s.N * s.K, full = even * c->mesh_ep,
-            bounded = (int64_t)ceil(c->moe_buffer_factor * (double)even);
-    bounded = (bounded + MT_ROUND_ROWS - 1) / MT_ROUND_ROWS * MT_ROUND_ROWS;
-    s.C = bounded < full ? bounded : full;
     if (s.Nc > s.N) s.Nc = s.N;
+    bound_rows(&s, c, factor);
     return s;
+}
+struct mt_shape mt_shape_of(const mt_config *c)
+{
+    return shape_of(c, c->moe_capacity_factor);
+}
+struct mt_shape mt_shape_dropless(const mt_config *c)
+{
+    return shape_of(c, 0);
 }
 
 struct mt_shape mt_shape_alone(const struct mt_shape *s)

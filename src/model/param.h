@@ -47,6 +47,8 @@ void mt_param_fill(const char *pattern, int64_t layer, int64_t expert, char *out
 const char *mt_param_pattern(int kind);
 const char *mt_param_hf(int kind);
 bool mt_param_of_expert(int kind);
+/* Of a projection of the attention, the heads: it has a block of rows of each, or of columns. None of other kinds. */
+struct mt_heads mt_param_heads(const struct mt_shape *m, int kind);
 /* What a layer (-1: embedding and head) has of it, or each of its experts. rows 0: nothing; cols 0: a vector. */
 struct mt_param_size {
     int64_t rows, cols;

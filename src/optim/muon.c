@@ -16,25 +16,27 @@ struct run {
     struct mt_lease rows[MT_MUON_SLOTS], whole[MT_MUON_SLOTS];
 };
 
-static mt_view all_of(int32_t row, int64_t bytes)
+/* [1, rows, n cols] as the n blocks of its columns that lie side by side. */
+static mt_view columns(mt_view v, int64_t n)
 {
-    return mt_view_of(row, MT_U8, 0, bytes, 0, 0);
+    mt_view b = v;
+    b.dim[0] = n;
+    b.dim[2] = v.dim[2] / n;
+    b.stride = b.dim[2] * mt_dtype_bytes((mt_dtype)v.dtype);
+    return b;
 }
-static mt_view nothing(int32_t row)
-{
-    return mt_view_of(row, MT_U8, 0, 0, 0, 0);
-}
-
 /* On the first n matrices of u. How many a rank has of a batch or window differs, and the memory plan is made from one
  * rank's record: so the buffers' lives begin and end at the same places on a rank that has none. */
-static void iterate(const struct run *x, enum mt_arena side, mt_view u, int64_t n)
+static void iterate(const struct run *x, enum mt_arena side, mt_view u, int64_t n, struct mt_heads heads)
 {
-    mt_view ws = all_of(x->u->ws_row[side], x->u->ws_bytes[side]);
+    mt_view ws = mt_piece_row(x->u->ws_row[side], x->u->ws_bytes[side]);
     struct mt_stream *s = mt_slots_run(&x->r->slots, side);
-    if (n)
-        mt_newton_schulz(s, mt_view_part(u, 0, n), ws, x->c->muon_steps, x->c->muon_coefficients);
-    else
-        mt_fresh(s, ws);
+    const int64_t steps = x->c->muon_steps, set = x->c->muon_coefficients, h = heads.n ? heads.n : 1;
+    if (!n) mt_fresh(s, ws);
+    for (int64_t i = 0; heads.columns && i < n; i++)
+        mt_newton_schulz(s, columns(mt_view_part(u, i, 1), h), ws, steps, set);
+    if (n && !heads.columns)
+        mt_newton_schulz(s, mt_view_as(mt_view_part(u, 0, n), n * h, u.dim[1] / h, u.dim[2]), ws, steps, set);
 }
 
 /* rows, cols: of the matrix whose update is scaled. */
@@ -48,13 +50,13 @@ static double muon_factor(mt_choice_muon_scale mode, int64_t rows, int64_t cols)
     }
     return 0;
 }
-/* w, update: parts or rows of a tensor's matrices, each rows x cols. */
-static void apply(const struct run *x, enum mt_arena side, int tensor, mt_view w, mt_view update,
-                  int64_t rows, int64_t cols)
+/* w, update: parts or rows of a tensor's matrices. */
+static void apply(const struct run *x, enum mt_arena side, int tensor, mt_view w, mt_view update)
 {
     const struct mt_tensor *t = &x->u->m->store.tensor[tensor];
+    const struct mt_blocks b = mt_store_blocks(&x->u->m->store, tensor);
     mt_muon_apply(mt_slots_run(&x->r->slots, side), w, update, x->c->optim_lr * t->lr_scale * x->factor,
-                  t->weight_decay, muon_factor(x->c->muon_scale, rows, cols));
+                  t->weight_decay, muon_factor(x->c->muon_scale, b.rows, b.cols));
 }
 static void momentum(const struct run *x, enum mt_arena side, mt_view u, mt_view m, mt_view grad)
 {
@@ -63,60 +65,34 @@ static void momentum(const struct run *x, enum mt_arena side, mt_view u, mt_view
 }
 
 /* ---- what comes over strip by strip ---- */
-/* Whether the tensor's state passes through slots. */
-static bool in_strips(const struct run *x, int tensor)
-{
-    const struct mt_store *st = &x->u->m->store;
-    return mt_bucket_offloads(st, st->matrix[st->tensor[tensor].matrix].bucket);
-}
-/* As a stack of one matrix. */
-static mt_view one(mt_view v)
-{
-    return mt_view_stack(v, 1, v.bytes);
-}
-/* The strip's rows of `whole`, [1, rows, cols], which holds the tensor's from row0 of its matrix on. */
-static mt_view strip_of(mt_view whole, int64_t row0, const struct mt_strip *p)
-{
-    return one(mt_view_part(mt_view_as(whole, whole.dim[1], whole.dim[2], 0), p->own0 - row0, p->own));
-}
-
 static void strip_momentum(const struct run *x, enum mt_arena side, const struct mt_strip *p, mt_view u,
                            int64_t row0)
 {
     struct mt_slot slot = mt_slot_load(&x->r->slots, p, side, MT_HAS_M | MT_HAS_GRAD, MT_HAS_M | MT_HAS_GRAD);
     if (p->rows)
-        momentum(x, side, strip_of(u, row0, p), one(slot.state[MT_STATE_M]), one(slot.state[MT_STATE_GRAD]));
+        momentum(x, side, mt_piece_strip(u, row0, p), mt_piece_one(slot.state[MT_STATE_M]),
+                 mt_piece_one(slot.state[MT_STATE_GRAD]));
     mt_slot_done(&x->r->slots, p, &slot, MT_HAS_M);
 }
 static void strip_apply(const struct run *x, enum mt_arena side, const struct mt_strip *p, mt_view update,
-                        int64_t row0, int64_t rows, int64_t cols)
+                        int64_t row0)
 {
     struct mt_slot slot = mt_slot_load(&x->r->slots, p, side, MT_HAS_MASTER, MT_HAS_MASTER);
     if (p->rows)
-        apply(x, side, p->tensor, one(slot.state[MT_STATE_MASTER]), strip_of(update, row0, p), rows, cols);
+        apply(x, side, p->tensor, mt_piece_one(slot.state[MT_STATE_MASTER]), mt_piece_strip(update, row0, p));
     mt_strip_end(x->r, p, &slot, MT_HAS_MASTER);
 }
 
 /* ---- what is whole here ---- */
-/* The parts of a piece that this rank has: n of them. */
-static mt_view piece_state(const struct mt_store *st, const struct mt_muon_piece *p, enum mt_state what,
-                           int64_t *n)
-{
-    mt_view all = mt_store_local_state(st, p->tensor, what);
-    int64_t have = mt_store_local(st, p->tensor).parts - p->first;
-    *n = have < 0 ? 0 : have < p->n ? have : p->n;
-    return *n ? mt_view_part(all, p->first, *n) : MT_NONE;
-}
-
 /* Parts of a batch are matrices of `u` in turn; at: the first of the piece. Returns the next. Strips that this rank lacks come, too. */
-static int64_t piece_momentum(const struct run *x, const struct mt_muon_piece *p, mt_view u, int64_t at)
+static int64_t piece_momentum(const struct run *x, const struct mt_piece *p, mt_view u, int64_t at)
 {
     const struct mt_store *st = &x->u->m->store;
     enum mt_arena side = x->u->side;
-    int64_t n, per = mt_strip_per_part(st, p->tensor);
+    int64_t n = mt_piece_here(st, p), per = mt_strip_per_part(st, p->tensor);
     mt_touch(x->r, mt_touch_state(p->tensor, MT_STATE_M));
-    mt_view mom = piece_state(st, p, MT_STATE_M, &n), grad = piece_state(st, p, MT_STATE_GRAD, &n);
-    if (!in_strips(x, p->tensor)) {
+    mt_view mom = mt_piece_state(st, p, MT_STATE_M), grad = mt_piece_state(st, p, MT_STATE_GRAD);
+    if (!mt_piece_strips(&x->u->m->store, p->tensor)) {
         if (n) momentum(x, side, mt_view_part(u, at, n), mom, grad);
         return at + n;
     }
@@ -128,22 +104,22 @@ static int64_t piece_momentum(const struct run *x, const struct mt_muon_piece *p
     }
     return at + n;
 }
-static int64_t piece_apply(const struct run *x, const struct mt_muon_piece *p, mt_view u, int64_t at)
+static int64_t piece_apply(const struct run *x, const struct mt_piece *p, mt_view u, int64_t at)
 {
     const struct mt_store *st = &x->u->m->store;
     enum mt_arena side = x->u->side;
-    int64_t n, per = mt_strip_per_part(st, p->tensor), rows = u.dim[1], cols = u.dim[2];
-    mt_view w = piece_state(st, p, MT_STATE_MASTER, &n);
+    int64_t n = mt_piece_here(st, p), per = mt_strip_per_part(st, p->tensor);
+    mt_view w = mt_piece_state(st, p, MT_STATE_MASTER);
     mt_touch(x->r, mt_touch_state(p->tensor, MT_STATE_MASTER));
-    if (!in_strips(x, p->tensor)) {
-        if (n) apply(x, side, p->tensor, w, mt_view_part(u, at, n), rows, cols);
+    if (!mt_piece_strips(&x->u->m->store, p->tensor)) {
+        if (n) apply(x, side, p->tensor, w, mt_view_part(u, at, n));
         return at + n;
     }
     for (int64_t i = p->first * per; i < (p->first + p->n) * per; i++) {
         struct mt_strip strip = mt_strip_at(st, p->tensor, i);
         int64_t k = i / per - p->first;
-        strip_apply(x, side, &strip, k < n ? mt_view_part(u, at + k, 1) : MT_NONE, st->tensor[p->tensor].row0,
-                    rows, cols);
+        strip_apply(x, side, &strip, k < n ? mt_view_part(u, at + k, 1) : MT_NONE,
+                    st->tensor[p->tensor].row0);
     }
     return at + n;
 }
@@ -151,16 +127,16 @@ static int64_t piece_apply(const struct run *x, const struct mt_muon_piece *p, m
 static void batch_update(const struct run *x, const struct mt_muon_batch *b)
 {
     const struct mt_muon *m = x->u;
-    const struct mt_muon_piece *first = &m->piece[b->first_piece], *last = first + b->n_pieces;
+    const struct mt_piece *first = &m->piece[b->first_piece], *last = first + b->n_pieces;
     mt_view u = mt_view_of(m->u_row, m->dtype, 0, b->n, b->rows, b->cols),
-            whole = all_of(m->u_row, m->u_bytes);
+            whole = mt_piece_row(m->u_row, m->u_bytes);
     struct mt_stream *s = mt_slots_run(&x->r->slots, m->side);
     int64_t at = 0;
     mt_fresh(s, whole);
-    for (const struct mt_muon_piece *p = first; p < last; p++) at = piece_momentum(x, p, u, at);
-    iterate(x, m->side, u, at);
+    for (const struct mt_piece *p = first; p < last; p++) at = piece_momentum(x, p, u, at);
+    iterate(x, m->side, u, at, b->heads);
     at = 0;
-    for (const struct mt_muon_piece *p = first; p < last; p++) at = piece_apply(x, p, u, at);
+    for (const struct mt_piece *p = first; p < last; p++) at = piece_apply(x, p, u, at);
     mt_keep(s, whole);
 }
 
@@ -186,14 +162,15 @@ static mt_view wholes(const struct run *x, int k)
 static mt_view whole_of(const struct run *x, int k, const struct mt_muon_dense *d)
 {
     bool here = d->owner == x->u->me || d->owner < 0;
-    return here ? mt_view_part(wholes(x, k), d->index, 1) : nothing(x->u->whole_row[k % MT_MUON_SLOTS]);
+    return here ? mt_view_part(wholes(x, k), d->index, 1)
+                : mt_piece_row(x->u->whole_row[k % MT_MUON_SLOTS], 0);
 }
 /* This rank's rows of it, if it has any. */
 static mt_view rows_of(const struct run *x, int k, const struct mt_muon_dense *d)
 {
     int64_t n = mt_store_local(&x->u->m->store, d->tensor).rows;
     int32_t row = x->u->rows_row[k % MT_MUON_SLOTS];
-    return n ? mt_view_of(row, x->u->dtype, d->rows_at, 1, n, x->u->window[k].cols) : nothing(row);
+    return n ? mt_view_of(row, x->u->dtype, d->rows_at, 1, n, x->u->window[k].cols) : mt_piece_row(row, 0);
 }
 
 /* Strips of a dense matrix: of this rank's rows of the momentum, and of their update. */
@@ -205,13 +182,12 @@ static void dense_momentum(const struct run *x, int t, mt_view rows)
         strip_momentum(x, MT_DEVICE_ARENA, &strip, rows, st->tensor[t].row0 + mt_store_local(st, t).row0);
     }
 }
-static void dense_apply(const struct run *x, const struct mt_muon_window *w, int t, mt_view update)
+static void dense_apply(const struct run *x, int t, mt_view update)
 {
     const struct mt_store *st = &x->u->m->store;
     for (int64_t i = 0; i < mt_strip_count(st, t); i++) {
         struct mt_strip strip = mt_strip_at(st, t, i);
-        strip_apply(x, MT_DEVICE_ARENA, &strip, update, st->tensor[t].row0 + mt_store_local(st, t).row0,
-                    w->rows, w->cols);
+        strip_apply(x, MT_DEVICE_ARENA, &strip, update, st->tensor[t].row0 + mt_store_local(st, t).row0);
     }
 }
 
@@ -222,12 +198,12 @@ static void window_send(struct run *x, int k)
     const struct mt_store *st = &u->m->store;
     const struct mt_muon_window *w = &u->window[k];
     int slot = k % MT_MUON_SLOTS;
-    mt_fresh(x->compute, all_of(u->rows_row[slot], u->rows_bytes));
+    mt_fresh(x->compute, mt_piece_row(u->rows_row[slot], u->rows_bytes));
     for (int i = 0; i < w->n; i++) {
         const struct mt_muon_dense *d = dense_of(x, w, i);
         mt_view rows = rows_of(x, k, d);
         mt_touch(x->r, mt_touch_state(d->tensor, MT_STATE_M));
-        if (in_strips(x, d->tensor))
+        if (mt_piece_strips(&x->u->m->store, d->tensor))
             dense_momentum(x, d->tensor, rows);
         else if (rows.bytes)
             momentum(x, MT_DEVICE_ARENA, rows, mt_store_local_state(st, d->tensor, MT_STATE_M),
@@ -235,7 +211,7 @@ static void window_send(struct run *x, int k)
     }
     mt_lease_filled(x->compute, &x->rows[slot]);
     mt_lease_use(x->reduce, &x->rows[slot]);
-    mt_fresh(x->reduce, all_of(u->whole_row[slot], u->whole_bytes));
+    mt_fresh(x->reduce, mt_piece_row(u->whole_row[slot], u->whole_bytes));
     for (int i = 0; i < w->n; i++) {
         const struct mt_muon_dense *d = dense_of(x, w, i);
         if (u->exchange)
@@ -252,7 +228,7 @@ static void window_iterate(struct run *x, int k)
     const struct mt_muon_window *w = &x->u->window[k];
     int slot = k % MT_MUON_SLOTS;
     mt_lease_use(x->compute, &x->whole[slot]);
-    iterate(x, MT_DEVICE_ARENA, wholes(x, k), w->mine);
+    iterate(x, MT_DEVICE_ARENA, wholes(x, k), w->mine, w->heads);
     mt_lease_done(x->compute, &x->whole[slot]);
     if (!x->u->exchange) return;
     mt_lease_fill(x->reduce, &x->whole[slot]);
@@ -277,16 +253,16 @@ static void window_apply(struct run *x, int k)
         mt_touch(x->r, mt_touch_state(d->tensor, MT_STATE_MASTER));
         if (!u->exchange && here.rows) {
             mt_view m = mt_view_as(whole_of(x, k, d), w->rows, w->cols, 0);
-            update = one(mt_view_part(m, here.row0, here.rows));
+            update = mt_piece_one(mt_view_part(m, here.row0, here.rows));
         }
-        if (in_strips(x, d->tensor))
-            dense_apply(x, w, d->tensor, update);
+        if (mt_piece_strips(&x->u->m->store, d->tensor))
+            dense_apply(x, d->tensor, update);
         else if (here.rows)
-            apply(x, MT_DEVICE_ARENA, d->tensor, mt_store_local_state(st, d->tensor, MT_STATE_MASTER), update,
-                  w->rows, w->cols);
+            apply(x, MT_DEVICE_ARENA, d->tensor, mt_store_local_state(st, d->tensor, MT_STATE_MASTER),
+                  update);
     }
-    mt_keep(x->compute, all_of(u->rows_row[slot], u->rows_bytes));
-    mt_keep(x->compute, all_of(u->whole_row[slot], u->whole_bytes));
+    mt_keep(x->compute, mt_piece_row(u->rows_row[slot], u->rows_bytes));
+    mt_keep(x->compute, mt_piece_row(u->whole_row[slot], u->whole_bytes));
 }
 
 /* Around the iterations on window k, those on pieces are spread, under which window k + 1 is collected and the results of

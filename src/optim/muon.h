@@ -8,22 +8,21 @@
  * the ranks of a replica has one owner among them: the rows of its momentum go there, and those of the result come back, in
  * the dtype of the iterations. These matrices are dealt with in windows, two in flight: momentum and collection of one and
  * results of another move on the reduce stream while the compute stream iterates on experts or on a third. In `gather` mode,
- * which is there to compare, every rank gathers all of a window and iterates on it: the same bits. */
+ * which is there to compare, every rank gathers all of a window and iterates on it: the same bits.
+ *
+ * Under muon.per_head a projection of the attention is a stack of matrices, a head each: the rows of a head in q, k and v, its
+ * columns in o. It is owned, moved and kept whole, as otherwise; iterations and the factor on the update go by the head. */
 #ifndef MT_OPTIM_MUON_H
 #define MT_OPTIM_MUON_H
 #include <stdio.h>
 
 #include "model/model.h"
+#include "optim/piece.h"
 #include "shard/owners.h"
 
-/* Parts of a tensor that are whole where they are: experts of a rank, as many as the busiest rank has; or a dense matrix,
- * which is its owner's. */
-struct mt_muon_piece {
-    int tensor;
-    int64_t first, n;
-};
 struct mt_muon_batch {
     int64_t rows, cols, n; /* n matrices in all, on the busiest rank */
+    struct mt_heads heads;
     int first_piece, n_pieces;
 };
 /* A dense matrix cut over the group. */
@@ -34,13 +33,14 @@ struct mt_muon_dense {
 };
 struct mt_muon_window {
     int64_t rows, cols, most, mine; /* matrices of one shape: those of the busiest owner, and of this rank */
-    int first, n;                   /* in `dense` */
+    struct mt_heads heads;
+    int first, n; /* in `dense` */
 };
 enum { MT_MUON_SLOTS = 2 };
 
 struct mt_muon {
     const struct mt_model *m;
-    struct mt_muon_piece *piece; /* arrays owned */
+    struct mt_piece *piece; /* arrays owned */
     struct mt_muon_batch *batch;
     struct mt_muon_dense *dense;
     struct mt_muon_window *window;

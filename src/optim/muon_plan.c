@@ -19,13 +19,9 @@ static int64_t cols_of(const struct mt_store *s, int t)
 {
     return s->matrix[s->tensor[t].matrix].cols;
 }
-static const struct mt_bucket *bucket_of(const struct mt_store *s, int t)
-{
-    return &s->bucket[s->matrix[s->tensor[t].matrix].bucket];
-}
 static bool experts(const struct mt_store *s, int t)
 {
-    return s->unit[bucket_of(s, t)->unit].experts;
+    return s->unit[mt_piece_bucket(s, t)->unit].experts;
 }
 /* The member that has a dense matrix which is owned whole; -1: it is no such matrix. */
 static int owner_of(const struct mt_store *s, int t)
@@ -36,7 +32,7 @@ static int owner_of(const struct mt_store *s, int t)
 enum where { AT_HOME, OWNED, CUT };
 static enum where where(const struct mt_store *s, int t)
 {
-    if (experts(s, t) || bucket_of(s, t)->members == 1) return AT_HOME;
+    if (experts(s, t) || mt_piece_bucket(s, t)->members == 1) return AT_HOME;
     return owner_of(s, t) >= 0 ? OWNED : CUT;
 }
 static bool is_cut(const struct mt_store *s, int t)
@@ -45,7 +41,9 @@ static bool is_cut(const struct mt_store *s, int t)
 }
 static bool same_shape(const struct mt_store *s, int a, int b)
 {
-    return rows_of(s, a) == rows_of(s, b) && cols_of(s, a) == cols_of(s, b);
+    const struct mt_heads *x = &s->tensor[a].heads, *y = &s->tensor[b].heads;
+    return rows_of(s, a) == rows_of(s, b) && cols_of(s, a) == cols_of(s, b) && x->n == y->n &&
+           x->columns == y->columns;
 }
 
 /* Iterations on one matrix of a tensor, and its bytes. */
@@ -54,9 +52,10 @@ static struct mt_load cost_of(const struct mt_muon *u, int t, int64_t steps)
     const struct mt_store *s = &u->m->store;
     int64_t dim[MT_LETTERS] = {0}, bytes[MT_MAX_ARGS] = {0};
     union mt_scalar scalar[MT_MAX_SCALARS] = {{.i = steps}};
-    dim['B' - 'A'] = 1;
-    dim['R' - 'A'] = rows_of(s, t);
-    dim['C' - 'A'] = cols_of(s, t);
+    const struct mt_blocks block = mt_store_blocks(s, t);
+    dim['B' - 'A'] = block.n;
+    dim['R' - 'A'] = block.rows;
+    dim['C' - 'A'] = block.cols;
     return (struct mt_load){mt_op_info[MT_OP_newton_schulz].flops(dim, bytes, scalar),
                             rows_of(s, t) * cols_of(s, t) * mt_dtype_bytes(u->dtype)};
 }
@@ -74,24 +73,17 @@ static bool shape_seen(const struct mt_store *s, int t)
 }
 
 /* ---- what is whole here ---- */
-/* Parts of the tensor on the rank that has most: batches are planned alike on all ranks. */
-static int64_t most_parts(const struct mt_store *s, int t)
-{
-    const struct mt_bucket *b = bucket_of(s, t);
-    return experts(s, t) ? (b->n + b->members - 1) / b->members : 1;
-}
-
 /* Appends tensor t's parts to the open batch of its shape, opening further ones as they fill up. */
 static void batch_tensor(struct mt_muon *u, int t, int64_t cap)
 {
-    for (int64_t at = 0, parts = most_parts(&u->m->store, t), n; at < parts; at += n) {
+    for (int64_t at = 0, parts = mt_piece_most(&u->m->store, t), n; at < parts; at += n) {
         struct mt_muon_batch *b = &u->batch[u->n_batches - 1];
         if (b->n == cap) {
-            u->batch[u->n_batches++] = (struct mt_muon_batch){b->rows, b->cols, 0, u->n_pieces, 0};
+            u->batch[u->n_batches++] = (struct mt_muon_batch){b->rows, b->cols, 0, b->heads, u->n_pieces, 0};
             b++;
         }
         n = parts - at < cap - b->n ? parts - at : cap - b->n;
-        u->piece[u->n_pieces++] = (struct mt_muon_piece){t, at, n};
+        u->piece[u->n_pieces++] = (struct mt_piece){t, at, n};
         b->n += n;
         b->n_pieces++;
     }
@@ -99,8 +91,8 @@ static void batch_tensor(struct mt_muon *u, int t, int64_t cap)
 static void batch_shape(struct mt_muon *u, int first)
 {
     const struct mt_store *s = &u->m->store;
-    u->batch[u->n_batches++] =
-        (struct mt_muon_batch){rows_of(s, first), cols_of(s, first), 0, u->n_pieces, 0};
+    u->batch[u->n_batches++] = (struct mt_muon_batch){rows_of(s, first),      cols_of(s, first), 0,
+                                                      s->tensor[first].heads, u->n_pieces,       0};
     for (int t = first; t < s->n_tensors; t++)
         if (is_muon(s, t) && where(s, t) == AT_HOME && same_shape(s, t, first))
             batch_tensor(u, t, capacity(u, first));
@@ -115,13 +107,14 @@ static void batch_owned(struct mt_muon *u, int first, int64_t *owned)
         of_shape += is_muon(s, t) && where(s, t) == OWNED && same_shape(s, t, first);
     for (int64_t w = 0; done < of_shape; w++) {
         struct mt_muon_batch *b = &u->batch[u->n_batches++];
-        *b = (struct mt_muon_batch){rows_of(s, first), cols_of(s, first), 0, u->n_pieces, 0};
+        *b = (struct mt_muon_batch){rows_of(s, first),      cols_of(s, first), 0,
+                                    s->tensor[first].heads, u->n_pieces,       0};
         memset(owned, 0, (size_t)u->members * sizeof *owned);
         for (int t = first; t < s->n_tensors; t++) {
             if (!is_muon(s, t) || where(s, t) != OWNED || !same_shape(s, t, first)) continue;
             int64_t k = owned[owner_of(s, t)]++;
             if (k / cap != w) continue;
-            u->piece[u->n_pieces++] = (struct mt_muon_piece){t, 0, 1};
+            u->piece[u->n_pieces++] = (struct mt_piece){t, 0, 1};
             b->n_pieces++;
             if (k % cap + 1 > b->n) b->n = k % cap + 1;
         }
@@ -148,7 +141,7 @@ static void plan_whole(struct mt_muon *u)
 /* How a dense matrix's rows are cut: as its bucket is, within it. Members of the shard group bring them to one. */
 static int rows_cut(struct mt_store *s, int t, mt_dtype dtype)
 {
-    const struct mt_bucket *b = bucket_of(s, t);
+    const struct mt_bucket *b = mt_piece_bucket(s, t);
     const struct mt_matrix *m = &s->matrix[s->tensor[t].matrix];
     int64_t off = m->off + s->tensor[t].row0 * m->cols, n = s->tensor[t].rows * m->cols,
             el = mt_dtype_bytes(dtype);
@@ -169,7 +162,7 @@ static void load_whole(struct mt_muon *u, const int *rank, int64_t steps)
     const struct mt_store *s = &u->m->store;
     for (int t = 0; t < s->n_tensors; t++) {
         if (!is_muon(s, t) || is_cut(s, t)) continue;
-        const struct mt_bucket *b = bucket_of(s, t);
+        const struct mt_bucket *b = mt_piece_bucket(s, t);
         struct mt_load one = cost_of(u, t, steps);
         for (int i = 0; i < u->members; i++) {
             if (where(s, t) == OWNED) {
@@ -244,8 +237,10 @@ static void window_shape(struct mt_muon *u, const struct mt_muon_dense *all, int
     for (int i = 0; i < n; i++) of_shape += same_shape(s, all[i].tensor, shape);
     for (int64_t w = 0; done < of_shape; w++) {
         struct mt_muon_window *x = &u->window[u->n_windows++];
-        *x = (struct mt_muon_window){
-            .rows = rows_of(s, shape), .cols = cols_of(s, shape), .first = u->n_dense};
+        *x = (struct mt_muon_window){.rows = rows_of(s, shape),
+                                     .cols = cols_of(s, shape),
+                                     .heads = s->tensor[shape].heads,
+                                     .first = u->n_dense};
         memset(owned, 0, (size_t)u->members * sizeof *owned);
         for (int i = 0; i < n; i++) {
             if (!same_shape(s, all[i].tensor, shape)) continue;
@@ -278,21 +273,27 @@ static void plan_dense(struct mt_muon *u, struct mt_store *s, const int *rank, c
 }
 
 /* ---- all of it ---- */
+/* Workspace of the iterations on n matrices. */
+static int64_t ws_bytes(const struct mt_muon *u, int64_t n, int64_t rows, int64_t cols, struct mt_heads p)
+{
+    if (!p.n) return mt_newton_schulz_ws_bytes(n, rows, cols, u->dtype);
+    if (p.columns) return mt_newton_schulz_ws_bytes(p.n, rows, cols / p.n, u->dtype);
+    return mt_newton_schulz_ws_bytes(n * p.n, rows / p.n, cols, u->dtype);
+}
 static void add_rows(struct mt_muon *u, struct mt_ledger *g)
 {
     int64_t el = mt_dtype_bytes(u->dtype), ws;
     for (int i = 0; i < u->n_batches; i++) {
         const struct mt_muon_batch *b = &u->batch[i];
         if (el * b->n * b->rows * b->cols > u->u_bytes) u->u_bytes = el * b->n * b->rows * b->cols;
-        if ((ws = mt_newton_schulz_ws_bytes(b->n, b->rows, b->cols, u->dtype)) > u->ws_bytes[u->side])
+        if ((ws = ws_bytes(u, b->n, b->rows, b->cols, b->heads)) > u->ws_bytes[u->side])
             u->ws_bytes[u->side] = ws;
     }
     for (int i = 0; i < u->n_windows; i++) {
         const struct mt_muon_window *w = &u->window[i];
         if (el * w->most * w->rows * w->cols > u->whole_bytes)
             u->whole_bytes = el * w->most * w->rows * w->cols;
-        if ((ws = mt_newton_schulz_ws_bytes(w->most, w->rows, w->cols, u->dtype)) >
-            u->ws_bytes[MT_DEVICE_ARENA])
+        if ((ws = ws_bytes(u, w->most, w->rows, w->cols, w->heads)) > u->ws_bytes[MT_DEVICE_ARENA])
             u->ws_bytes[MT_DEVICE_ARENA] = ws;
     }
     if (u->n_batches) u->u_row = mt_row_add(g, u->side, MT_ROW_OPTIM, u->u_bytes, "muon.u");
@@ -338,7 +339,7 @@ mt_status mt_muon_init(struct mt_muon *u, struct mt_model *m, const mt_config *c
     struct mt_place p = mt_mesh_place(&s->mesh, MT_GROUP_SHARD, s->rank);
     size_t n = 1;
     for (int t = 0; t < s->n_tensors; t++)
-        if (is_muon(s, t)) n += (size_t)most_parts(s, t);
+        if (is_muon(s, t)) n += (size_t)mt_piece_most(s, t);
     *u = (struct mt_muon){.m = m,
                           .members = p.n,
                           .me = p.me,

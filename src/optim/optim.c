@@ -9,6 +9,7 @@ mt_status mt_optim_init(struct mt_optim *o, struct mt_model *m, const mt_config 
     int64_t shard = mt_mesh_place(&s->mesh, MT_GROUP_SHARD, s->rank).n;
     *o = (struct mt_optim){.m = m};
     MT_TRY(mt_muon_init(&o->muon, m, c, g, e));
+    MT_TRY(mt_soap_init(&o->soap, m, c, g, e));
     o->sumsq = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_I64, MT_SUMSQ_WORDS, 0, 0, "sumsq");
     o->sumsq_all =
         mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_I64, shard, MT_SUMSQ_WORDS, 0, "sumsq.all");
@@ -26,12 +27,13 @@ mt_status mt_optim_init(struct mt_optim *o, struct mt_model *m, const mt_config 
 void mt_optim_release(struct mt_optim *o)
 {
     mt_muon_release(&o->muon);
+    mt_soap_release(&o->soap);
     *o = (struct mt_optim){0};
 }
 
 uint64_t mt_optim_hash(const struct mt_optim *o)
 {
-    return mt_muon_hash(&o->muon);
+    return mt_soap_hash(&o->soap, mt_muon_hash(&o->muon));
 }
 
 void mt_optim_norm(const struct mt_optim *o, struct mt_rank *r, double max_norm)
@@ -123,6 +125,7 @@ void mt_optim_update(const struct mt_optim *o, struct mt_rank *r, const mt_confi
     mt_slots_open(&r->slots);
     for (int t = 0; t < o->m->store.n_tensors; t++)
         if (o->m->store.tensor[t].optimizer == MT_ADAMW) adamw_tensor(&x, t);
+    mt_soap_update(&o->soap, r, c, o->scale[MT_DEVICE_ARENA], step, factor);
     mt_muon_update(&o->muon, r, c, o->scale, factor);
     mt_slots_close(&r->slots);
 }

@@ -82,15 +82,15 @@ static void form(struct mt_store *s)
 /* Iterations of one step, and f32 masters, of one part. */
 static struct mt_load load_of(const struct mt_store *s, int t)
 {
-    const struct mt_matrix *m = &s->matrix[s->tensor[t].matrix];
-    int64_t dim[MT_LETTERS] = {0}, bytes[MT_MAX_ARGS] = {0}, cols = m->cols ? m->cols : 1;
+    const struct mt_blocks block = mt_store_blocks(s, t);
+    int64_t dim[MT_LETTERS] = {0}, bytes[MT_MAX_ARGS] = {0};
     union mt_scalar scalar[MT_MAX_SCALARS] = {{.i = 1}};
-    dim['B' - 'A'] = 1;
-    dim['R' - 'A'] = s->tensor[t].rows;
-    dim['C' - 'A'] = cols;
+    dim['B' - 'A'] = block.n;
+    dim['R' - 'A'] = block.rows;
+    dim['C' - 'A'] = block.cols;
     bool muon = s->tensor[t].optimizer == MT_MUON;
     return (struct mt_load){muon ? mt_op_info[MT_OP_newton_schulz].flops(dim, bytes, scalar) : 0,
-                            4 * s->tensor[t].rows * cols};
+                            4 * block.n * block.rows * block.cols};
 }
 
 static void add(struct mt_load *sum, const struct mt_load *one, int64_t times)

@@ -4,7 +4,7 @@
 
 static uint64_t hash_bucket(uint64_t h, const struct mt_bucket *b)
 {
-    const int64_t x[] = {b->unit,      b->n,       b->elements,   b->work_bytes, b->adamw,
+    const int64_t x[] = {b->unit,      b->n,       b->elements,   b->work_bytes, b->second,
                          b->group,     b->members, b->near,       b->piece,      b->work_piece,
                          b->grad_wire, b->fp8,     b->wire_bytes, b->f32,        b->placement};
     h = mt_hash_ints(h, x, sizeof x / sizeof *x);
@@ -20,7 +20,8 @@ static uint64_t hash_matrix(uint64_t h, const struct mt_matrix *m)
 }
 static uint64_t hash_tensor(uint64_t h, const struct mt_tensor *t)
 {
-    const int64_t x[] = {t->matrix, t->kind, t->layer, t->row0, t->rows, t->optimizer};
+    const int64_t x[] = {t->matrix,    t->kind,    t->layer,         t->row0,      t->rows,
+                         t->optimizer, t->heads.n, t->heads.columns, t->factor[0], t->factor[1]};
     return mt_hash_ints(h, x, sizeof x / sizeof *x);
 }
 

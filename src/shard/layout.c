@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "shard/buckets.h"
+#include "shard/factors.h"
 #include "shard/owners.h"
 #include "shard/strip.h"
 
@@ -48,7 +49,8 @@ static void offsets(struct mt_store *s)
     for (int i = 0; i < s->n_matrices; i++) offset(s, order[i]);
     free(order);
     for (int i = 0; i < s->n_tensors; i++)
-        if (s->tensor[i].optimizer == MT_ADAMW) s->bucket[s->matrix[s->tensor[i].matrix].bucket].adamw = true;
+        if (mt_optimizer_has(s->tensor[i].optimizer, MT_STATE_V))
+            s->bucket[s->matrix[s->tensor[i].matrix].bucket].second = true;
 }
 
 /* ---- cuts ---- */
@@ -205,6 +207,7 @@ void mt_store_turn(struct mt_store *s, int rank)
         if (b->fp8) turn_rail(s, b, b->wire_cut.rail, m.wire);
     }
     mt_store_shared_places(s);
+    mt_factors_places(s);
 }
 
 static void cut_bucket(struct mt_store *s, int i)
@@ -268,7 +271,7 @@ static void state_rows(struct mt_store *s, int i, struct mt_ledger *g, bool infe
     char name[NAME];
     bucket_name(s, i, name);
     for (int w = 0; w < MT_N_STATES; w++) {
-        bool keep = (!inference || w == MT_STATE_MASTER) && (w != MT_STATE_V || b->adamw);
+        bool keep = (!inference || w == MT_STATE_MASTER) && (w != MT_STATE_V || b->second);
         b->host[w] = keep && b->work_bytes && s->offload.host[w];
         if (b->shared) continue; /* in a row with others */
         b->row[w] = keep ? mt_row_add(g, b->host[w] ? MT_HOST_ARENA : MT_DEVICE_ARENA,
@@ -351,4 +354,5 @@ void mt_store_layout(struct mt_store *s, struct mt_ledger *g, bool inference)
                 "turned.%d.%d", m->unit, i);
     }
     mt_strips_layout(s, g);
+    mt_factors_layout(s, g);
 }

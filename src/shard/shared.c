@@ -46,7 +46,7 @@ static void state_places(struct mt_store *s, bool experts, bool work, int64_t mo
     for (int last = 0; last < 2; last++) {
         for (int i = 0; i < s->n_buckets; i++) {
             struct mt_bucket *b = &s->bucket[i];
-            if (shares(s, b, experts) && !b->f32 == work && b->adamw == !last)
+            if (shares(s, b, experts) && !b->f32 == work && b->second == !last)
                 b->at = filling_add(&x, b->edge, b->me);
         }
         most[last] = filling_most(&x);
@@ -67,7 +67,8 @@ static void states(struct mt_store *s, struct mt_ledger *g, bool inference, bool
                            : -1;
         for (int i = 0; i < s->n_buckets; i++) {
             struct mt_bucket *b = &s->bucket[i];
-            if (shares(s, b, experts) && !b->f32 == work) b->row[w] = w == MT_STATE_V && !b->adamw ? -1 : row;
+            if (shares(s, b, experts) && !b->f32 == work)
+                b->row[w] = w == MT_STATE_V && !b->second ? -1 : row;
         }
     }
 }

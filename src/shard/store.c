@@ -133,6 +133,17 @@ static int64_t multiple(int64_t a, int64_t b)
     return a / x * b;
 }
 /* Rows at whose multiples a matrix may be cut: a panel, a block and an fp8 tile each have one owner. */
+struct mt_blocks mt_store_blocks(const struct mt_store *s, int tensor)
+{
+    const struct mt_tensor *t = &s->tensor[tensor];
+    struct mt_blocks b = {t->heads.n ? t->heads.n : 1, t->rows, width(&s->matrix[t->matrix])};
+    if (t->heads.columns)
+        b.cols /= b.n;
+    else
+        b.rows /= b.n;
+    return b;
+}
+
 int64_t mt_store_step(const struct mt_store *s, const struct mt_matrix *m)
 {
     const struct mt_bucket *b = &s->bucket[m->bucket];

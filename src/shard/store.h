@@ -71,7 +71,7 @@ struct mt_bucket {
     int64_t elements;   /* of one stacked part; the bucket holds n times as many */
     int64_t work_bytes; /* of one part; 0: the masters are the working copy */
     bool f32;           /* of matrices of that form; the others have a working copy */
-    bool adamw;         /* some tensor of it has a second moment */
+    bool second;        /* some tensor of it has a second moment */
     enum mt_placement placement;
     bool dealt; /* dense and owned, by more than one: pieces of any size */
     bool
@@ -117,11 +117,24 @@ struct mt_matrix {
     int32_t
         turned_row; /* a packed matrix in NN form, for backward; -1: none, or the target has one form for both */
 };
-enum mt_optimizer { MT_ADAMW, MT_MUON, MT_FROZEN };
+enum mt_optimizer { MT_ADAMW, MT_MUON, MT_SOAP, MT_FROZEN };
+static inline bool mt_optimizer_has(enum mt_optimizer o, enum mt_state what)
+{
+    if (what == MT_STATE_V) return o == MT_ADAMW || o == MT_SOAP;
+    return what == MT_STATE_MASTER || o != MT_FROZEN;
+}
+/* Matrices that Muon takes a part of a tensor for: so many blocks of its rows, or of its columns; 0: it is one matrix. */
+struct mt_heads {
+    int64_t n;
+    bool columns;
+};
 struct mt_tensor {
     int matrix, kind, layer;
     int64_t row0, rows; /* of the matrix */
     enum mt_optimizer optimizer;
+    struct mt_heads heads;
+    int64_t factor[2]; /* edges of square state for a part's rows and columns (shard/factors.h); 0: none */
+    int64_t factor_at; /* of this rank's, elements in their row */
     double lr_scale, weight_decay, init_std; /* init_std < 0: filled with -init_std - 1 */
     int64_t parts, strips; /* of offloaded state (shard/strip.h): on the busiest rank; of a part */
 };
@@ -142,6 +155,8 @@ struct mt_store {
     struct mt_offload offload;
     int64_t lane_bytes[MT_N_ARENAS][MT_N_LANES]; /* of the slots; 0: no such lane */
     int32_t lane_row[MT_N_ARENAS][MT_MAX_SLOTS][MT_N_LANES];
+    int32_t factor_row; /* -1: there are none */
+    int64_t factor_elements;
     const struct mt_target *target;
     struct mt_mesh mesh;
     int rank;
@@ -188,6 +203,11 @@ struct mt_local {
 struct mt_local mt_store_local(const struct mt_store *s, int tensor);
 struct mt_local mt_store_local_of(const struct mt_store *s, int tensor,
                                   int member); /* of its bucket's group */
+/* The blocks that Muon takes a part of the tensor for: n of them, each rows x cols. */
+struct mt_blocks {
+    int64_t n, rows, cols;
+};
+struct mt_blocks mt_store_blocks(const struct mt_store *s, int tensor);
 /* Rows at whose multiples a matrix may be cut, and its working copy be written. */
 int64_t mt_store_step(const struct mt_store *s, const struct mt_matrix *m);
 /* Its state, [parts, rows, cols] (cols 1 for a vector); MT_NONE if there is nothing, or no such state. */

@@ -77,6 +77,8 @@ bool mt_strip_shares(const struct mt_store *s, const struct mt_strip *p, int by)
 enum mt_arena mt_strip_side(const struct mt_store *s, int tensor)
 {
     const struct mt_bucket *b = bucket_of(s, tensor);
+    if (s->tensor[tensor].factor[0] || s->tensor[tensor].factor[1])
+        return MT_DEVICE_ARENA; /* where factors are */
     bool exchanged = s->tensor[tensor].optimizer == MT_MUON && !s->unit[b->unit].experts && b->members > 1 &&
                      !b->dealt; /* owned whole */
     return s->offload.host_compute && b->work_bytes && !exchanged ? MT_HOST_ARENA : MT_DEVICE_ARENA;
@@ -141,7 +143,8 @@ static bool needs_lane(const struct mt_store *s, int tensor, enum mt_arena side,
     if (b->host[lane] != (side == MT_DEVICE_ARENA)) return false; /* it lives on this side */
     if (lane == MT_STATE_MASTER && side == MT_DEVICE_ARENA)
         return true; /* to be packed, wherever it is changed */
-    if (t->optimizer == MT_FROZEN || (lane == MT_STATE_V && t->optimizer != MT_ADAMW)) return false;
+    if (t->optimizer == MT_FROZEN || (lane == MT_STATE_V && !mt_optimizer_has(t->optimizer, MT_STATE_V)))
+        return false;
     return mt_strip_side(s, tensor) == side;
 }
 

@@ -64,6 +64,7 @@ void mt_run_ask(struct mt_run *r)
     if (r->job->me == 0) {
         x[MT_CONTROL_STOP] |= file_asks(r, "stop") | time_is_over(r);
         x[MT_CONTROL_SAVE] = file_asks(r, "save");
+        if (file_asks(r, "export")) x[MT_CONTROL_SAVE] = r->exports.asked = true;
     }
     mt_run_save_tell(r);
     mt_control_agree(&r->control, r->job);

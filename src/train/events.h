@@ -9,13 +9,15 @@
 #include "comm/job.h"
 #include "config/config.h"
 
-/* START: anew; RESUME: from a checkpoint; CHECKPOINT: saved; UNSAVED: one could not be written; STOP: asked to, saved; END: the last step is
- * done. */
+/* START: anew; RESUME: from a checkpoint; CHECKPOINT: saved; UNSAVED: one could not be written; EXPORT: of weights, done; UNEXPORTED: not
+ * done; STOP: asked to, saved; END: the last step is done. */
 #define MT_NOTES(X)             \
     X(START, "start")           \
     X(RESUME, "resume")         \
     X(CHECKPOINT, "checkpoint") \
     X(UNSAVED, "unsaved")       \
+    X(EXPORT, "export")         \
+    X(UNEXPORTED, "unexported") \
     X(STOP, "stop")             \
     X(END, "end")
 enum mt_note_kind {

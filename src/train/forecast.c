@@ -30,6 +30,7 @@ void mt_forecast_close(struct mt_forecast *f)
     free(f->traffic);
     free(f->popular);
     free(f->pairs);
+    free(f->near);
     *f = (struct mt_forecast){0};
 }
 
@@ -130,6 +131,14 @@ static void summarise(const struct mt_forecast *f, struct mt_forecast_times *t)
     t->step_s = t->most.end;
 }
 
+/* Pairs by which recorded attention of a window is told; -1: there is none. */
+static int64_t near_recorded(const struct mt_forecast *f)
+{
+    for (int64_t l = 0; l < f->shape.L; l++)
+        if (mt_is_near(&f->shape, l)) return mt_model_pairs(&f->shape, l);
+    return -1;
+}
+
 /* line: NULL, or arrays for the times of its rank. */
 static mt_status replay(const struct mt_forecast *f, const struct mt_cluster *cluster,
                         enum mt_algorithm algorithm, struct mt_forecast_times *t, int traced, int64_t *times,
@@ -146,6 +155,8 @@ static mt_status replay(const struct mt_forecast *f, const struct mt_cluster *cl
                                       .compute = factor,
                                       .net = factor + world,
                                       .pairs = f->pairs,
+                                      .near = f->near,
+                                      .near_recorded = near_recorded(f),
                                       .micro = f->micro,
                                       .traced = traced,
                                       .begin = times,

@@ -14,9 +14,10 @@ struct mt_forecast_options {
     int world;
     uint64_t seed;
     enum mt_documents documents;
-    double mean, sigma; /* of log-normal lengths: mean in tokens, sigma of the logarithm */
-    double skew;        /* sigma of the logarithm of the experts' popularity; 0: all get the same */
-    bool record_all;    /* record ranks of every replica, instead of one replica's: for tests */
+    double mean, sigma;   /* of log-normal lengths: mean in tokens, sigma of the logarithm */
+    double skew;          /* sigma of the logarithm of the experts' popularity; 0: all get the same */
+    const double *shares; /* instead: rows of every expert over the mean, [blocks of experts][E]; borrowed */
+    bool record_all;      /* record ranks of every replica, instead of one replica's: for tests */
     int sample; /* not 0: record only so many first ranks, by the calling thread and without a layout; others do as they do */
 };
 
@@ -33,10 +34,11 @@ struct mt_forecast {
     struct mt_simclock *clock;
     struct mt_forecast_traffic *traffic; /* owned: [world] */
     int32_t *popular; /* owned: [L][E] rows that every rank sends to an expert, of a micro-batch */
-    double *pairs;    /* owned: [world][micro] token pairs of one head */
+    double *pairs,
+        *near; /* owned: [world][micro] token pairs of one head, in layers without and with a window */
     int64_t micro;
-    mt_imbalance imbalance; /* by documents: the costliest rank over the mean */
-    double mean_pairs;      /* of a micro-batch, over all ranks */
+    mt_imbalance imbalance;       /* by documents: the costliest rank over the mean */
+    double mean_pairs, mean_near; /* of a micro-batch, over all ranks */
 };
 /* Parts of opening. popular; pairs, and sequences placed by data.balance (forecast_data.c); s, clock, traffic
  * (forecast_record.c). answer: of a recorded step's reads; arg is the forecast. */

@@ -14,7 +14,7 @@ void mt_forecast_answer(void *arg, enum mt_read_kind kind, int64_t index, mt_vie
     static const int64_t one_i = 1;
     const struct mt_forecast *f = arg;
     if (kind == MT_READ_LOSS || kind == MT_READ_NORM) memcpy(dst, &one, sizeof one);
-    if (kind == MT_READ_STATE) memcpy(dst, &one_i, sizeof one_i);
+    if (kind == MT_READ_STATE && src.bytes == sizeof one_i) memcpy(dst, &one_i, sizeof one_i);
     if (kind != MT_READ_COUNTS) return;
     const struct mt_shape *d = &f->shape;
     int32_t *counts = dst;

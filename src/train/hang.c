@@ -133,6 +133,26 @@ static int find_late(const struct search *x, int *missing)
     return found;
 }
 
+/* Nobody is late, and a collective that all of its group are in does not end. */
+static void find_stuck(const struct search *x, char why[MT_HANG_WHY])
+{
+    for (int r = 0; r < x->n && x->leader; r++)
+        for (int s = 0; s < MT_N_STREAMS; s++) {
+            const struct mt_collective *w = &x->state[r].stand.stream[s].what;
+            bool all = meets(&x->state[r], s);
+            for (int m = 0; m < x->n && all; m++)
+                all = !together(x, w->group, r, m) || has_entered(&x->state[m], &x->state[r], s);
+            if (!all) continue;
+            snprintf(
+                why, MT_HANG_WHY,
+                "all of its group have entered %s of the %s group, stream %s, number %lld, where rank %d "
+                "waits, and it does not end",
+                mt_op_info[w->op].name, mt_mesh_group_name((enum mt_group_id)w->group),
+                mt_stream_name(w->stream), (long long)w->seq, r);
+            return;
+        }
+}
+
 int mt_hang_missing(const struct mt_hang_state *state, int n, const struct mt_mesh *mesh, int *missing,
                     char why[MT_HANG_WHY])
 {
@@ -144,7 +164,10 @@ int mt_hang_missing(const struct mt_hang_state *state, int n, const struct mt_me
     bool cause = late && (!found || !waits(&state[missing[found]])); /* else it may wait for the silent */
     if (cause) found += late;
     why[0] = 0;
-    if (found) explain(&x, missing[0], why);
+    if (found)
+        explain(&x, missing[0], why);
+    else
+        find_stuck(&x, why);
     free(x.leader);
     return found;
 }

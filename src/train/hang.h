@@ -17,12 +17,13 @@ struct mt_hang_state {
     char call[32]; /* the one under way; "": none */
     char node[64];
     int32_t stands; /* whether there is: */
-    struct mt_stand stand;
+    struct mt_rank_stand stand;
 };
 
 /* Of n ranks, state[r] rank r's; mesh: of their groups, NULL where there are none yet. Puts into missing[] the ranks that hold the
  * job up, and returns how many: those that did not answer, then those that others wait for and that wait for nobody themselves, or
- * are at work; 0: nobody can be blamed. why: a sentence about the first of them. */
+ * are at work; 0: nobody can be blamed. why: a sentence about the first of them, or of a
+ * collective that all have entered; else "". */
 enum { MT_HANG_WHY = 512 };
 int mt_hang_missing(const struct mt_hang_state *state, int n, const struct mt_mesh *mesh, int *missing,
                     char why[MT_HANG_WHY]);

@@ -51,6 +51,15 @@ static double balance(const struct mt_run *r)
     return worst;
 }
 
+/* The share of rows that experts were asked for and did not get; after balance. */
+static double dropped(const struct mt_run *r)
+{
+    const struct mt_shape *d = &r->s.rank[0].model.shape;
+    double got = 0, asked = (double)(r->cfg->train_global_batch * d->S * d->K * (d->L - d->first_dense));
+    for (int64_t i = 0; i < d->L * d->E; i++) got += (double)r->routed[i];
+    return d->capacity ? 1 - got / asked : 0;
+}
+
 static void prepare_step(struct mt_run *r)
 {
     const mt_config *c = r->cfg;
@@ -106,6 +115,7 @@ static mt_status tell_step(struct mt_run *r, struct mt_metrics_step *x, double b
     x->lr = c->optim_lr * r->s.rank[0].step.lr_factor;
     x->balance = balance(r);
     x->routed = r->routed;
+    x->dropped = dropped(r);
     x->step_s = mt_now() - begun;
     mt_metrics_step(&r->metrics, &r->s, x, show);
     if (c->run_traffic && x->step == r->metrics.first_step + 1) MT_TRY(mt_wire_report(&r->s, x->step, e));
@@ -127,6 +137,13 @@ static double mtp_loss(const struct mt_run *r, const struct mt_step *t)
     for (int64_t k = 0; k < n; k++) sum += t->mtp_valid[k] ? t->mtp_loss[k] / (double)t->mtp_valid[k] : 0;
     return n ? sum / (double)n : 0;
 }
+/* Means over tokens and blocks of experts of what routers learn besides. */
+static void mean_aux(const struct mt_run *r, const struct mt_step *t, double aux[MT_N_AUX])
+{
+    const struct mt_shape *d = &r->s.rank[0].model.shape;
+    double n = (double)(r->cfg->train_global_batch * d->S * (d->L - d->first_dense));
+    for (int i = 0; i < MT_N_AUX && d->E; i++) aux[i] = t->aux[i] / n;
+}
 
 static mt_status one_step(struct mt_run *r, mt_err *e)
 {
@@ -145,6 +162,7 @@ static mt_status one_step(struct mt_run *r, mt_err *e)
     x.loss = t->loss / (double)t->valid;
     x.mtp_loss = mtp_loss(r, t);
     x.grad_norm = t->norm;
+    mean_aux(r, t, x.aux);
     if (!t->updated) MT_TRY(mt_run_left_out(r, &x, e));
     r->at.step = x.step;
     r->ending.steps = x.step;

@@ -127,6 +127,8 @@ void mt_metrics_banner(const struct mt_metrics *m, const struct mt_session *s)
            (double)mt_params_total(d) / 1e6, (double)mt_params_active(d) / 1e6, (long long)d->L,
            (long long)d->D);
     if (d->E) mt_say(", %lld experts top-%lld", (long long)d->E, (long long)d->K);
+    if (s->cfg->moe_routing == MT_ROUTING_BALANCED)
+        mt_say("\nrouting   balanced by force (moe.routing), to measure speed: what is learned is of no use");
     if (s->device)
         mt_say("\ndevice    %s, %s; %s; at most %.0f GFLOP/s by its clock\n", s->target->name,
                mt_dtype_name(s->cfg->train_dtype), s->found, m->peak_flops / 1e9);
@@ -184,9 +186,24 @@ static void tell_experts(const struct mt_metrics *m, const struct mt_session *s,
     mt_say_to(m->experts_fd, m->line, (int)n);
 }
 
-static void tell_watchers(struct mt_metrics *m, const struct mt_metrics_step *x, double rate, double mfu,
-                          bool show)
+/* Those that have a coefficient, by the names of their options. */
+static int aux_fields(const struct mt_session *s, const struct mt_metrics_step *x, char *out, size_t size)
 {
+    static const char *const name[] = {
+        [MT_AUX_SEQUENCE] = "aux_loss_sequence", [MT_AUX_GLOBAL] = "aux_loss_global", [MT_AUX_Z] = "z_loss"};
+    int n = 0;
+    for (int i = 0; i < MT_N_AUX; i++)
+        if (s->rank[0].model.opt.aux[i] > 0)
+            n += snprintf(out + n, size - (size_t)n, ", \"%s\": %.9g", name[i], x->aux[i]);
+    return n;
+}
+
+static void tell_watchers(struct mt_metrics *m, const struct mt_session *of, const struct mt_metrics_step *x,
+                          double rate, double mfu, bool show)
+{
+    static const int aux[] = {[MT_AUX_SEQUENCE] = MT_SCALAR_aux_loss_sequence,
+                              [MT_AUX_GLOBAL] = MT_SCALAR_aux_loss_global,
+                              [MT_AUX_Z] = MT_SCALAR_z_loss};
     struct mt_scalars s;
     mt_scalars_none(&s, x->step);
     s.x[MT_SCALAR_loss] = x->loss;
@@ -198,6 +215,9 @@ static void tell_watchers(struct mt_metrics *m, const struct mt_metrics_step *x,
     s.x[MT_SCALAR_data_wait_s] = x->data_wait_s;
     if (x->mtp_loss > 0) s.x[MT_SCALAR_mtp_loss] = x->mtp_loss;
     if (x->balance > 0) s.x[MT_SCALAR_expert_balance] = x->balance;
+    if (of->rank[0].model.shape.capacity) s.x[MT_SCALAR_dropped] = x->dropped;
+    for (int i = 0; i < MT_N_AUX; i++)
+        if (of->rank[0].model.opt.aux[i] > 0) s.x[aux[i]] = x->aux[i];
     mt_telemetry_tell(&m->telemetry, &s, show);
 }
 
@@ -209,7 +229,9 @@ void mt_metrics_step(struct mt_metrics *m, const struct mt_session *s, const str
         (void)mt_wire_fields(s, s->cfg->run_traffic, wire, sizeof wire); /* all processes add up theirs */
     if (m->fd < 0) return;
     double rate = (double)x->step_tokens / x->step_s;
-    double mfu = m->peak_flops > 0 ? rate * m->flops_per_token / m->peak_flops : 0;
+    /* A row that was dropped is no work done. */
+    double flops = m->flops_per_token - x->dropped * mt_flops_of_experts(&s->rank[0].model.shape);
+    double mfu = m->peak_flops > 0 ? rate * flops / m->peak_flops : 0;
     int n =
         snprintf(line, sizeof line,
                  "{\"step\": %" PRId64 ", \"tokens\": %" PRId64
@@ -221,7 +243,11 @@ void mt_metrics_step(struct mt_metrics *m, const struct mt_session *s, const str
     if (x->mtp_loss > 0)
         n += snprintf(line + n, sizeof line - (size_t)n, ", \"mtp_loss\": %.17g", x->mtp_loss);
     if (x->balance > 0)
-        n += snprintf(line + n, sizeof line - (size_t)n, ", \"expert_balance\": %.3f", x->balance);
+        n += snprintf(line + n, sizeof line - (size_t)n, ", \"routing\": \"%s\", \"expert_balance\": %.3f",
+                      mt_choices_routing[s->cfg->moe_routing], x->balance);
+    if (s->rank[0].model.shape.capacity)
+        n += snprintf(line + n, sizeof line - (size_t)n, ", \"dropped\": %.6f", x->dropped);
+    n += aux_fields(s, x, line + n, sizeof line - (size_t)n);
     if (x->imbalance.data > 0)
         n += snprintf(line + n, sizeof line - (size_t)n,
                       ", \"rank_imbalance\": %.4f, \"rank_imbalance_data_order\": %.4f", x->imbalance.placed,
@@ -229,7 +255,7 @@ void mt_metrics_step(struct mt_metrics *m, const struct mt_session *s, const str
     n += snprintf(line + n, sizeof line - (size_t)n, "%s%s}\n", wire, x->ranks);
     mt_say_to(m->fd, line, n);
     if (tells_experts(m, s, x)) tell_experts(m, s, x);
-    tell_watchers(m, x, rate, mfu, show);
+    tell_watchers(m, s, x, rate, mfu, show);
     m->tokens_since_log += x->step_tokens;
     m->step_s_since_log += x->step_s;
     if (!show) return;
@@ -237,10 +263,11 @@ void mt_metrics_step(struct mt_metrics *m, const struct mt_session *s, const str
     rate = (double)m->tokens_since_log / m->step_s_since_log;
     mt_say("step %5lld/%lld %3.0f%%  loss %.4f  norm %.3f  lr %.2e  %6.0f tok/s  MFU %4.1f%%",
            (long long)x->step, (long long)x->steps, 100.0 * (double)x->step / (double)x->steps, x->loss,
-           x->grad_norm, x->lr, rate,
-           m->peak_flops > 0 ? 100 * rate * m->flops_per_token / m->peak_flops : 0);
+           x->grad_norm, x->lr, rate, m->peak_flops > 0 ? 100 * rate * flops / m->peak_flops : 0);
     if (x->mtp_loss > 0) mt_say("  mtp %.4f", x->mtp_loss);
-    if (x->balance > 0) mt_say("  experts %.2fx", x->balance);
+    if (x->balance > 0)
+        mt_say("  experts %.2fx%s", x->balance, s->cfg->moe_routing == MT_ROUTING_BALANCED ? " forced" : "");
+    if (s->rank[0].model.shape.capacity) mt_say("  dropped %.2f%%", 100 * x->dropped);
     mt_say("  data %.0f ms  mem %.0f MiB  ETA %.0f s\n", 1e3 * x->data_wait_s,
            (double)s->plan.peak[MT_DEVICE_ARENA] / (1 << 20), each * (double)(x->steps - x->step));
     m->tokens_since_log = 0;

@@ -1,11 +1,12 @@
 /* run.h: a training run under way, and its parts: how it is opened (start.c), what the processes agree on between steps
- * (control.c), a step (loop.c), validation (validate.c), checkpoints (saving.c), what becomes of a bad step
+ * (control.c), a step (loop.c), validation (validate.c), checkpoints (saving.c), exports of them (exports.c), what becomes of a bad step
  * (guard.c, left_out.c), who watches over it (watchdog.c), what asks it to stop (asked.c). */
 #ifndef MT_TRAIN_RUN_H
 #define MT_TRAIN_RUN_H
 #include "ckpt/saver.h"
 #include "data/loader.h"
 #include "train/control.h"
+#include "train/exports.h"
 #include "train/guard.h"
 #include "train/metrics.h"
 #include "train/replicas.h"
@@ -30,6 +31,7 @@ struct mt_run {
     bool saving_local;         /* the last save that was begun is to these */
     struct mt_run_gate *gates; /* of the ranks here, before which their updates wait for it; owned */
     int64_t *when;             /* by number of model/touch.h: place in the order of the update; owned */
+    struct mt_exports exports; /* the first process's */
     struct mt_control control;
     struct mt_guard guard;
     struct mt_replicas replicas;

@@ -125,6 +125,7 @@ static void hear(struct mt_run *r)
     }
     if (r->job->me != 0) return;
     if (event == MT_SAVER_SAVED) say_saved(r);
+    if (event == MT_SAVER_SAVED && !r->saving_local) mt_exports_saved(&r->exports, r->cfg, r->job, r->saved);
     if (event == MT_SAVER_SAVED && !r->saving_local)
         r->save_longest = fmax(r->save_longest, mt_saver_report(r->saver).seconds);
     if (event != MT_SAVER_GIVEN_UP) return;
@@ -137,6 +138,7 @@ static void hear(struct mt_run *r)
 void mt_run_save_heard(struct mt_run *r)
 {
     hear(r);
+    if (r->job->me == 0) mt_exports_look(&r->exports, r->cfg, r->job);
     if (r->control.x[MT_CONTROL_SAVE_TIME]) mt_run_save(r);
 }
 
@@ -159,7 +161,10 @@ void mt_run_save(struct mt_run *r)
     struct stat metrics = {0};
     if (mt_saver_under_way(r->saver) && !r->saving_local && r->saving == r->at.step) return;
     double waited = mt_run_save_wait(r);
-    if (r->saved == r->at.step) return;
+    if (r->saved == r->at.step) {
+        if (r->job->me == 0) mt_exports_here(&r->exports, r->cfg, r->job, r->saved);
+        return;
+    }
     if (r->metrics.fd >= 0 && fstat(r->metrics.fd, &metrics)) metrics.st_size = 0;
     r->saving = r->at.step;
     r->saving_local = false;
@@ -169,6 +174,7 @@ void mt_run_save(struct mt_run *r)
                                               .every = c->ckpt_keep_every,
                                               .step = r->verified,
                                               .back = back ? mt_run_interval_step(r) : 0,
+                                              .read = r->exports.step,
                                               .damaged = r->damaged},
                                      .metrics_bytes = metrics.st_size,
                                      .waited_s = waited};
@@ -180,6 +186,9 @@ mt_status mt_run_leave(struct mt_run *r, bool early, mt_err *e)
     bool wanted = early || r->cfg->ckpt_at_end;
     if (wanted) mt_run_save(r);
     (void)mt_run_save_wait(r);
+    double left = r->end - mt_now() - r->cfg->run_time_margin / 2;
+    if (r->job->me == 0)
+        mt_exports_end(&r->exports, r->cfg, r->job, early ? 0 : fmin(r->cfg->ckpt_export_wait, left));
     MT_REQUIRE(!wanted || r->saved == r->at.step, e, MT_IO,
                "the run ends at step %lld and its last checkpoint could not be written (see above)",
                (long long)r->at.step);

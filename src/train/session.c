@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "ckpt/parts.h"
+#include "launch/launch.h"
 #include "optim/assign.h"
 #include "train/arenas.h"
 #include "train/fit.h"
@@ -82,6 +83,9 @@ static mt_status lay_out(struct mt_session *s, mt_err *e)
     struct mt_recording q;
     s->rounds = mt_keeps_rounds(&s->rank[0].model) ? 3 : 2;
     mt_status st = mt_session_record(s, s->rounds, &q, e);
+    for (int64_t i = 0; i < q.n; i++)
+        if (q.rec[i].op < MT_N_OPS && mt_op_info[q.rec[i].op].kind == MT_COMM)
+            s->used[q.rec[i].scalar[0].i] |= (uint8_t)(1 << q.rec[i].stream);
     if (st == MT_OK) st = mt_plan(&s->ledger, &q, &s->plan, e);
     mt_recording_release(&q);
     return st;
@@ -100,6 +104,21 @@ static mt_status prove(const struct mt_session *s, mt_err *e)
 }
 
 /* ---- opening ---- */
+/* Whether its ranks of this process, or of several, can meet; else what was found says why not. */
+static bool ranks_meet(const struct mt_backend_ops *b, struct mt_session *s)
+{
+    const size_t used = strlen(s->found);
+    char carrier[160];
+    if (s->job.n == 1 && s->n_local <= b->most_ranks) return true;
+    bool meet = s->job.n > 1 && b->joins(carrier, sizeof carrier);
+    if (s->job.n > 1)
+        snprintf(s->found + used, sizeof s->found - used, "%s%s", used ? "; " : "", carrier);
+    else
+        snprintf(s->found, sizeof s->found, "the cuda device has at most %d ranks in one process",
+                 b->most_ranks);
+    return meet;
+}
+
 /* cuda where it is asked for, or can be used. */
 static mt_status choose_backend(const mt_config *c, struct mt_session *s, mt_err *e)
 {
@@ -108,16 +127,13 @@ static mt_status choose_backend(const mt_config *c, struct mt_session *s, mt_err
     if (c->device_type == MT_DEVICE_TYPE_CPU) return MT_OK;
     if (!b) snprintf(s->found, sizeof s->found, "this program was built without CUDA");
     bool fits = b && b->find(s->found, sizeof s->found);
-    if (fits && (s->job.n > 1 || s->n_local > b->most_ranks)) {
-        fits = false;
-        snprintf(s->found, sizeof s->found, "the cuda device trains in one process, with at most %d ranks",
-                 b->most_ranks);
-    }
+    fits = fits && ranks_meet(b, s);
     MT_REQUIRE(fits || !asked, e, b ? MT_DEVICE : MT_CONFIG,
                "device.type: cuda is asked for: %s; set device.type: cpu", s->found);
     MT_REQUIRE(!fits || !c->train_trace_steps.n, e, MT_CONFIG,
                "train.trace.steps: the cuda device notes no times; leave it out, or set device.type: cpu");
     if (!fits) return MT_OK;
+    MT_TRY(mt_launch_gpu(b->probe->devices(), getenv, &s->gpu, e));
     s->device = b;
     s->target = b->target();
     return MT_OK;
@@ -175,13 +191,19 @@ static struct mt_model_options model_options(const struct mt_session *s, int ran
     int64_t micro = s->inference ? 1 : c->train_global_batch / (c->train_micro_batch * s->world);
     return (struct mt_model_options){
         .eps = c->model_norm_eps,
-        .theta = c->model_rope_theta,
+        .rope = mt_rope_form_of(c),
         .route_scale = c->model_route_scale,
         .init_std = c->model_init_std,
         .mtp_weight = c->model_mtp_loss_weight,
         .score = c->model_score,
         .route_norm = c->model_route_norm,
+        .aux = {c->moe_aux_loss_sequence, c->moe_aux_loss_global, c->moe_z_loss},
+        .drop_by_gate = c->moe_drop == MT_DROP_PROBS,
+        .n_group = c->model_n_group,
+        .topk_group = c->model_topk_group,
+        .group_score = c->model_group_score,
         .inference = s->inference,
+        .balanced = c->moe_routing == MT_ROUTING_BALANCED && !s->inference,
         .dtype = c->train_dtype,
         .mesh = s->mesh,
         .rank = rank,
@@ -215,7 +237,7 @@ static struct mt_model_options model_options(const struct mt_session *s, int ran
 static mt_status open_model(struct mt_session *s, int rank, struct mt_ledger *g, mt_err *e)
 {
     struct mt_session_rank *r = &s->rank[rank - s->first];
-    struct mt_shape shape = mt_shape_of(s->cfg);
+    struct mt_shape shape = s->inference ? mt_shape_dropless(s->cfg) : mt_shape_of(s->cfg);
     struct mt_model_options opt = model_options(s, rank);
     mt_config *writable =
         (mt_config *)(uintptr_t)s->cfg; /* mt_optim_assign takes its argument as void *, and only reads it */
@@ -314,9 +336,11 @@ static mt_status open_machine(struct mt_session *s, mt_err *e)
         for (int i = 0; i < s->n_local && st == MT_OK; i++)
             mt_traffic_init(&s->rank[i].traffic, ctxs[i], (int)s->cfg->mesh_ranks_per_node);
         if (st == MT_OK)
-            st = s->device ? s->device->open(&s->backend, ctxs, s->n_local, s->job.me, e)
+            st = s->device ? s->device->open(&s->backend, ctxs, s->n_local, s->gpu, s->job.n > 1, e)
                            : open_executor(s, ctxs, e);
         st = mt_job_agree(&s->job, st, e);
+        if (st == MT_OK && s->device && s->job.n > 1)
+            st = mt_job_agree(&s->job, s->device->join(s->backend, &s->job, s->used, e), e);
     }
     free(ctxs);
     return st;
@@ -392,8 +416,11 @@ mt_status mt_session_describe(struct mt_session *s, const mt_config *cfg, const 
 mt_status mt_session_enqueue(struct mt_session *s, struct mt_ctx *ctx, mt_err *e)
 {
     struct mt_session_rank *r = &s->rank[0];
-    struct mt_step t = {
-        .optim = &r->optim, .cfg = s->cfg, .lr_factor = 1, .micro = r->model.opt.micro_batches};
+    struct mt_step t = {.optim = &r->optim,
+                        .cfg = s->cfg,
+                        .step = 1, /* the first may prepare what others use */
+                        .lr_factor = 1,
+                        .micro = r->model.opt.micro_batches};
     MT_ASSERT(s->n_local == 1 && !s->inference && ctx->rank < s->world);
     mt_model_turn(&r->model, ctx->rank);
     mt_muon_turn(&r->optim.muon);
@@ -408,6 +435,13 @@ mt_status mt_session_enqueue(struct mt_session *s, struct mt_ctx *ctx, mt_err *e
     return st;
 }
 
+/* Each process has found out for itself what to train on. */
+static mt_status same_machine(const struct mt_session *s, mt_err *e)
+{
+    return mt_job_same(&s->job, "the device that was found (device.type: auto)",
+                       s->device ? s->target->name : "cpu", e);
+}
+
 mt_status mt_session_open_job(struct mt_session *s, const mt_config *cfg, const struct mt_job *job,
                               bool inference, mt_err *e)
 {
@@ -418,6 +452,7 @@ mt_status mt_session_open_job(struct mt_session *s, const mt_config *cfg, const 
                              .first = job->first,
                              .n_local = job->n_local};
     MT_TRY(mt_job_agree(job, open_local(s, e), e));
+    MT_TRY(same_machine(s, e));
     return open_machine(s, e);
 }
 

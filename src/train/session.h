@@ -36,7 +36,10 @@ struct mt_session {
     struct mt_exec *exec;                /* NULL where there is a backend */
     const struct mt_backend_ops *device; /* NULL: the cpu's executor */
     void *backend;
-    char found[192]; /* what was looked for and found of it */
+    int gpu;         /* the backend's device, among those that this process sees */
+    char found[256]; /* what was looked for and found of it */
+    uint8_t used
+        [MT_MAX_GROUPS]; /* streams on which the recorded step has collectives of each group, a bit each */
     struct mt_session_rank
         *rank;   /* owned: this process's, n_local of them; ranks [first, first + n_local) of world */
     void **args; /* owned: their steps, for the executor */

@@ -37,7 +37,7 @@ static mt_data_options data_options(const mt_config *c, const struct mt_job *job
         .steps = c->train_steps,
         .balance = c->data_balance == MT_BALANCE_ATTENTION,
         .together = c->train_micro_order == MT_MICRO_ORDER_LAYER && c->mesh_ep == 1,
-        .price = mt_balance_price_of(mt_flops_per_token(&d, 0) / 6, d.L, d.H, d.A, d.B),
+        .price = mt_price_of(&d),
     };
 }
 
@@ -235,6 +235,7 @@ void mt_run_close(struct mt_run *r)
     mt_loader_close(r->loader);
     mt_metrics_close(&r->metrics);
     mt_saver_close(r->saver);
+    mt_exports_end(&r->exports, r->cfg, r->job, 0);
     mt_guard_close(&r->guard);
     mt_replicas_close(&r->replicas);
     mt_stragglers_close(&r->stragglers);

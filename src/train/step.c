@@ -16,6 +16,7 @@ static void batch_in(struct mt_rank *r, int64_t micro, bool train)
     mt_copy_h2d(in, mt_view_part(m->device.pos, 0, n), mt_view_part(m->host.pos, 0, n));
     if (train) mt_mtp_batch_in(r);
     mt_stream_wait(s, mt_event_record(in));
+    mt_model_windows(r, micro);
 }
 
 /* Labels of each depth that count in the whole step, on all ranks: what its loss is divided by. */
@@ -106,9 +107,11 @@ static void span_begin_kept(struct mt_rank *r, int l)
 static void span_begin_routes(struct mt_rank *r, int l)
 {
     const struct mt_route *p = &r->m->layer[l].route;
-    const mt_view v[] = {p->ids, p->gates, p->slot, p->order, p->counts, p->all, p->mine};
-    int n = r->m->opt.mesh.ep > 1 ? 7 : 5; /* one rank's counts are everybody's */
-    for (int i = 0; i < n && mt_is_moe(&r->m->shape, l); i++) span_begin(r, v[i]);
+    const mt_view v[] = {p->ids,    p->gates, p->slot,  p->order, p->counts,
+                         p->chosen, p->local, p->total, p->all,   p->mine};
+    int n = r->m->opt.mesh.ep > 1 ? 10 : 8; /* one rank's counts are everybody's */
+    for (int i = 0; i < n && mt_is_moe(&r->m->shape, l); i++)
+        if (mt_view_given(v[i])) span_begin(r, v[i]);
 }
 
 static void embed(struct mt_rank *r, int64_t first, int64_t n, bool train)
@@ -156,6 +159,7 @@ static void forward(struct mt_rank *r, int64_t first, int64_t n, bool train)
     const struct mt_model *m = r->m;
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
     int64_t L = blocks_of(m, train);
+    r->train = train;
     mt_unit_gather(r, 0, MT_FORWARD, (mt_event){0, 0});
     for (int64_t l = 0; l < m->prefetch && l < L; l++) block_gather(r, (int)l, MT_FORWARD, (mt_event){0, 0});
     mt_unit_use(r, 0, MT_FORWARD);
@@ -314,9 +318,11 @@ void mt_train_step(struct mt_ctx *ctx, void *arg)
     for (int64_t mb = 0; mb < t->micro; mb += m->opt.span) forward_backward(r, mb, m->opt.span);
     mt_grads_sum_replicas(r);
     sum_loss(r);
+    mt_aux_sum(r);
     mt_optim_norm(t->optim, r, t->cfg->optim_clip);
     read_losses(t, s, 0);
     mt_host_read(s, MT_READ_NORM, 0, t->optim->norm, &t->norm);
+    if (mt_aux_any(m)) mt_host_read(s, MT_READ_STATE, 2, m->aux_sum, t->aux);
     t->updated = is_good(t);
     if (!t->updated) return;
     mt_optim_update(t->optim, r, t->cfg, t->step, t->lr_factor);

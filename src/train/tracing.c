@@ -12,7 +12,7 @@
 static int64_t rounds_for(const struct mt_shape *d)
 {
     enum { SPARE = 6 };
-    return SPARE + (d->C ? 2 * ((d->N * d->K + d->C - 1) / d->C) : 0);
+    return SPARE + (d->C ? 2 * ((d->M + d->C - 1) / d->C) : 0);
 }
 
 /* Records, and arguments of records, of a step with so many rounds everywhere: each round adds the same. */

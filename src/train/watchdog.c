@@ -18,7 +18,7 @@
 #define ANSWER_S 2.0
 #define SECOND_S 4.0
 #define LAST_S 8.0
-enum { SHOWN = 16 }; /* ranks on the terminal */
+enum { SHOWN = 16, GIVE_UP_S = 3 }; /* ranks on the terminal; seconds for a library to give up */
 
 enum note_kind { ASK, STATE };
 struct note {
@@ -95,6 +95,12 @@ bool mt_watchdog_stop(const struct mt_watchdog *w)
 }
 
 /* ---- where ranks stand ---- */
+static bool stands(const struct mt_session *s, int i, struct mt_rank_stand *out)
+{
+    if (s && s->exec) return mt_exec_stand(s->exec, i, out);
+    return s && s->backend && s->device->stand(s->backend, i, out);
+}
+
 /* Of the i-th rank here. */
 static struct mt_hang_state state_of(struct mt_watchdog *w, int i)
 {
@@ -106,7 +112,7 @@ static struct mt_hang_state state_of(struct mt_watchdog *w, int i)
     x.phase = w->phase;
     x.step = w->step;
     x.for_s = w->watched;
-    x.stands = w->s && w->s->exec && mt_exec_stand(w->s->exec, i, &x.stand);
+    x.stands = stands(w->s, i, &x.stand);
     pthread_mutex_unlock(&w->mu);
     return x;
 }
@@ -192,7 +198,7 @@ static void report(struct mt_watchdog *w, const struct mt_hang_state *state)
     pthread_mutex_unlock(&w->mu);
     if (own->step) snprintf(step, sizeof step, " (step %lld)", (long long)own->step);
     snprintf(message, sizeof message, "no progress: %s%s is not over after %.1f s, %.1f s are allowed%s%s",
-             mt_phase_text(own->phase), step, own->for_s, deadline, n ? ": " : "", why);
+             mt_phase_text(own->phase), step, own->for_s, deadline, why[0] ? ": " : "", why);
     if (n > 1)
         snprintf(message + strlen(message), sizeof message - strlen(message), "; %d more are missing", n - 1);
     fprintf(stderr, "moetitan: rank %d: %s\n", own->rank, message);
@@ -202,12 +208,66 @@ static void report(struct mt_watchdog *w, const struct mt_hang_state *state)
     free(missing);
 }
 
+struct giving_up {
+    const struct mt_session *s;
+    mt_status why;
+};
+static void *give_up(void *arg)
+{
+    const struct giving_up *g = arg;
+    g->s->device->abort(g->s->backend, g->why);
+    return NULL;
+}
+/* Collectives under way on a backend are given up first, if that can be done in time: its library may hang as well. */
+static void __attribute__((noreturn)) stop_job(struct mt_watchdog *w, mt_status code)
+{
+    struct timespec until;
+    struct giving_up g = {.why = code};
+    pthread_t t;
+    fflush(stderr);
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += GIVE_UP_S;
+    pthread_mutex_lock(&w->mu);
+    g.s = w->s;
+    if (w->s && w->s->backend && !pthread_create(&t, NULL, give_up, &g))
+        (void)pthread_timedjoin_np(t, NULL, &until);
+    mt_job_stop(w->job, (int)code);
+}
+
 static void end_job(struct mt_watchdog *w, bool ask)
 {
     struct mt_hang_state *state = all_states(w, ask);
     if (state) report(w, state);
-    fflush(stderr);
-    mt_job_stop(w->job, MT_HANG);
+    stop_job(w, MT_HANG);
+}
+
+/* ---- what fails by itself ---- */
+static bool failed(struct mt_watchdog *w, struct mt_backend_fault *fault)
+{
+    pthread_mutex_lock(&w->mu);
+    bool any = w->s && w->s->backend && w->s->device->look(w->s->backend, fault);
+    pthread_mutex_unlock(&w->mu);
+    return any;
+}
+
+/* A collective that the device's library has broken off, of which the host code, which waits for it, hears nothing. */
+static void look_at_device(struct mt_watchdog *w)
+{
+    struct mt_backend_fault fault;
+    char what[160] = "a communicator", message[2 * MT_HANG_WHY];
+    const struct mt_collective *c = &fault.what;
+    if (!failed(w, &fault)) return;
+    if (fault.known)
+        snprintf(what, sizeof what, "%s of the %s group, stream %s, number %lld", mt_op_info[c->op].name,
+                 mt_mesh_group_name((enum mt_group_id)c->group), mt_stream_name(c->stream),
+                 (long long)c->seq);
+    pthread_mutex_lock(&w->mu);
+    snprintf(message, sizeof message, "%s (step %lld): %s failed: %.600s", mt_phase_text((int)w->phase),
+             (long long)w->step, what, fault.err.msg);
+    pthread_mutex_unlock(&w->mu);
+    fprintf(stderr, "moetitan: rank %d: %s\n", w->job->first, message);
+    mt_ending_write(w->ending, fault.err.code, mt_status_name(fault.err.code), message);
+    stop_job(w, fault.err.code);
 }
 
 /* Adds what passed since the last look. */
@@ -254,6 +314,7 @@ static void *watch(void *arg)
         int signal = sigtimedwait(&set, NULL, &(struct timespec){0, TICK_NS});
         if (signal > 0) heard(w, signal);
         take_notes(w, NULL);
+        look_at_device(w);
         now = mt_now();
         look(w, now - before);
     }

@@ -4,7 +4,9 @@
  * A process whose phase takes longer asks all others where they stand; those answer from their watchdogs, whatever they do.
  * The first process asks, the last one where the first does not, and where both are silent each tells what it knows. Who is
  * missing goes to the terminal and to exit.json, every rank with its streams and last collectives to hang.txt in run.dir, and
- * the job ends with HANG. Time in which the process itself is stopped does not count. */
+ * the job ends with HANG. Time in which the process itself is stopped does not count.
+ *
+ * It also looks whether the device's communicators have failed, of which nobody's call tells, and ends the job if so. */
 #ifndef MT_TRAIN_WATCHDOG_H
 #define MT_TRAIN_WATCHDOG_H
 #include "train/ending.h"

@@ -1,13 +1,15 @@
 """bench.py BUILD full|quick|PATTERN|quick:PATTERN: train steps of moetitan and PyTorch in turn, and moetitan's kernels beside their rooflines.
 
-Every contender is one process that makes a step when it is asked to; nobody computes meanwhile. A sample in which the system took
-the processor away often is dropped from the clock's figures; where too few are left, processor time is compared instead, and the
-table says so (it is fair with one thread; PyTorch's threads spin while they wait, and that counts). PATTERN is a part of a
-comparison's name. Everything measured goes to BUILD/bench.json.
+Every contender is one process (PyTorch's ranks: one each) that makes a step when it is asked to; nobody computes meanwhile. A sample
+in which the system took the processor away often is dropped from the clock's figures; where too few are left, processor time is
+compared instead, and the table says so (it is fair with one thread; PyTorch's threads spin while they wait, and that counts). PATTERN
+is a part of a comparison's name. Everything measured goes to BUILD/bench.json, and as tables to BUILD/bench.md.
 """
 import json
 import os
 import platform
+import select
+import socket
 import statistics
 import subprocess
 import sys
@@ -26,12 +28,17 @@ MODELS = {
     "debug": BASE | {"vocab": 2048, "dim": 256, "layers": 8, "heads": 16, "kv_heads": 8, "head_dim": 128, "qk_norm": True,
                      "expert_ffn": 768, "seq": 2048, "batch": 1},
 }
-# model, type, threads, ranks, optimizer
+# model, type, threads of each rank, ranks, optimizer. The first four are the quick ones.
 COMPARISONS = [("moe-2k", "bf16", 1, 1, "adamw"), ("moe-2k", "bf16", 1, 1, "muon"), ("moe-2k", "f32", 1, 1, "adamw"),
-               ("dense", "bf16", 1, 1, "adamw"), ("debug", "bf16", 1, 1, "adamw"), ("moe-8k", "bf16", 1, 1, "adamw"),
-               ("moe-2k", "bf16", 2, 1, "adamw"), ("debug", "bf16", 2, 1, "adamw"), ("moe-8k", "bf16", 2, 1, "adamw"),
-               ("dense", "bf16", 2, 1, "adamw"), ("dense", "f32", 2, 1, "adamw"),
-               ("moe-2k", "bf16", 1, 2, "adamw"), ("moe-2k", "bf16", 1, 4, "adamw")]
+               ("dense", "bf16", 1, 1, "adamw"), ("dense", "f32", 1, 1, "adamw"), ("debug", "bf16", 2, 1, "adamw"),
+               ("moe-2k", "bf16", 2, 1, "adamw"), ("moe-2k", "f32", 2, 1, "adamw"), ("moe-8k", "bf16", 2, 1, "adamw"),
+               ("dense", "bf16", 2, 1, "adamw"), ("moe-2k", "bf16", 1, 2, "adamw"), ("moe-2k", "bf16", 1, 4, "adamw")]
+# Those in which PyTorch's compiled forms take part too, and how long they may take to be ready.
+COMPILED = [("moe-2k", "bf16", 1, 1, "adamw"), ("moe-2k", "f32", 1, 1, "adamw"), ("dense", "bf16", 1, 1, "adamw")]
+READY_SECONDS = {False: 120, True: 100}
+# Seconds of samples of a comparison, after which it ends if it has LEAST_ROUNDS.
+SECONDS = {"full": 45, "quick": 18}
+LEAST_ROUNDS, MOST_ROUNDS = 4, 9
 # Kernels by themselves: a small model round each, and the operations of its step that are wanted.
 KERNELS = {
     "attention, 2,048 tokens, head width 64": (BASE | {"layers": 1, "seq": 2048, "batch": 1, "vocab": 256},
@@ -56,8 +63,17 @@ class Worker:
         self.p = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
         self.others = []
 
-    def wait_ready(self):
-        word, cpu, what = self.line().split()
+    def wait_ready(self, seconds=600):
+        """RuntimeError, and the end of its processes, if that takes longer."""
+        try:
+            if not select.select([self.p.stdout], [], [], seconds)[0]:
+                raise RuntimeError(f"not ready in {seconds} seconds")
+            word, cpu, what = self.line().split()
+        except RuntimeError:
+            for p in [self.p] + self.others:
+                p.kill()
+                p.wait()
+            raise
         assert word == "ready"
         self.first = {"wall": time.monotonic() - self.began, "cpu": float(cpu)}
         self.what = what
@@ -76,7 +92,7 @@ class Worker:
 
     def sample(self, command):
         wall, cpu, preempted = self.ask(command).split()
-        return {"wall": float(wall), "cpu": float(cpu), "preempted": int(preempted)}
+        return {"wall": float(wall), "cpu": float(cpu) * (1 + len(self.others)), "preempted": int(preempted)}
 
     def ops(self):
         self.p.stdin.write("ops\n")
@@ -99,7 +115,7 @@ def ours(build, shape, dtype, threads, ranks, optimizer):
     options = [f"model.{o}={str(shape[k]).lower()}" for k, o in OPTION.items()]
     options += [f"train.seq_len={shape['seq']}", f"train.global_batch={shape['batch']}",
                 f"train.micro_batch={shape['batch'] // ranks}", f"train.dtype={dtype}", "recompute.policy=none",
-                f"device.workers={threads * ranks}", "data.train=none", "model.first_dense=0", "optim.warmup_steps=0"]
+                f"device.workers={min(threads * ranks, os.cpu_count())}", "data.train=none", "model.first_dense=0", "optim.warmup_steps=0"]
     if optimizer == "adamw":
         options.append("optim.groups=[{match: '*', optimizer: adamw}]")
     return Worker([f"{build}/bench/bench_step", str(ranks)] + options)
@@ -110,7 +126,9 @@ def torch(shape, dtype, threads, ranks, optimizer, form, compiled):
     command = [sys.executable, "-B", "tests/bench/bench_torch.py", json.dumps(job)]
     if ranks == 1:
         return Worker(command)
-    env = dict(os.environ, WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(20000 + os.getpid() % 20000))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    env = dict(os.environ, WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     w = Worker(command, env | {"RANK": "0"})
     w.others = [subprocess.Popen(command, stdin=subprocess.DEVNULL, env=env | {"RANK": str(r)}) for r in range(1, ranks)]
     return w
@@ -126,9 +144,11 @@ def summary(samples, what):
     return {"median": statistics.median(x), "low": x[0], "high": x[-1], "samples": len(x)}
 
 
-def in_turn(workers, command, rounds):
-    samples = {name: [] for name in workers}
-    for i in range(rounds + 1):
+def in_turn(workers, command, seconds):
+    samples, began = {name: [] for name in workers}, time.monotonic()
+    for i in range(MOST_ROUNDS + 1):
+        if i > LEAST_ROUNDS and time.monotonic() - began > seconds:
+            break
         for name, w in workers.items():
             time.sleep(0.03)  # until OpenMP's threads of the one before have stopped spinning
             s = w.sample(command)
@@ -149,13 +169,13 @@ def contenders(build, case, quick):
     starts = {"moetitan": lambda: ours(build, shape, dtype, threads, ranks, optimizer)}
     forms = ["loop"] if optimizer == "muon" else ["loop", "grouped"] if shape["experts"] else ["loop"]
     for form in forms:
-        for compiled in [False] if quick or ranks > 1 else [False, True]:
+        for compiled in [False] if quick or case not in COMPILED else [False, True]:
             name = f"torch {form if shape['experts'] else 'dense'} {'compiled' if compiled else 'eager'}"
             starts[name] = lambda f=form, c=compiled: torch(shape, dtype, threads, ranks, optimizer, f, c)
     out = {}
     for name, start in starts.items():
         try:
-            out[name] = start().wait_ready()
+            out[name] = start().wait_ready(READY_SECONDS[name.endswith("compiled")])
         except RuntimeError as e:
             print(f"  {name}: {e}")
     return out
@@ -167,8 +187,8 @@ def step_case(build, case, quick, roof):
     workers = contenders(build, case, quick)
     result = {"case": name, "first_step": {n: w.first for n, w in workers.items()}}
     tokens = MODELS[case[0]]["seq"] * MODELS[case[0]]["batch"]
-    for command in ["step"] if case[3] > 1 else ["step", "update"]:
-        samples = in_turn(workers, command, 4 if quick else 8)
+    for command, part in [("step", 1)] if case[3] > 1 else [("step", 0.8), ("update", 0.2)]:
+        samples = in_turn(workers, command, part * SECONDS["quick" if quick else "full"])
         what, s = compare(samples)
         best = min(v["median"] for n, v in s.items() if n != "moetitan")
         result[command] = {"by": what, "of": s, "ratio": best / s["moetitan"]["median"], "samples": samples}
@@ -180,11 +200,30 @@ def step_case(build, case, quick, roof):
     if case[3] == 1 and case[2] == 1:
         result["share"] = share_of_step(workers["moetitan"], result["step"], roof)
         print(f"  step   {100 * result['share']:.1f}% of the core's measured peak")
+    result["tokens"] = tokens
     result["memory"] = {n: int(w.ask("memory")) for n, w in workers.items()}
+    print("  first step, seconds from the process's start: " +
+          ", ".join(f"{n} {f['wall']:.2f} ({f['cpu']:.2f} of processors)" for n, f in result["first_step"].items()))
     print("  memory " + ", ".join(f"{n} {m / 2**20:.0f} MiB" for n, m in result["memory"].items()))
     for w in workers.values():
         w.close()
     return result
+
+
+def ranks_lose(steps, out):
+    """What ranks of one process cost, on the same number of workers: as a share of one rank's tokens/s."""
+    def of(threads, ranks):
+        name = f"moe-2k bf16 {threads} threads {ranks} ranks adamw"
+        return next((s["step"] for s in steps if s["case"] == name), None)
+    workers = min(2, os.cpu_count())
+    one = of(workers, 1)
+    for ranks in (2, 4):
+        many = of(1, ranks)
+        if one and many and min(ranks, os.cpu_count()) == workers:
+            what = "wall" if one["by"] == many["by"] == "wall" else "cpu"
+            a, b = (statistics.median(s[what] for s in x["samples"]["moetitan"]) for x in (one, many))
+            out[f"{ranks} ranks lose"] = {"by": what, "share": 1 - a / b}
+            print(f"\n{ranks} ranks on {workers} workers: {100 * (1 - a / b):.1f}% less than one rank ({what})")
 
 
 def share_of_step(worker, step, roof):
@@ -221,6 +260,30 @@ def kernel_case(build, name, dtype, quick):
     return {"kernels": name, "rows": rows, "roof": runs[0][0]}
 
 
+def tables(out):
+    """Everything as Markdown."""
+    r = out["roof"]
+    text = [f"{out['cpu']}, {out['cores']} cores, {out['isa']}: a core has {r['bf16']:.0f} GFLOP/s in bf16 and {r['f32']:.0f} in f32, reads "
+            f"{r['l3']:.0f} GB/s from L3 and {r['read']:.0f} from memory, reads and writes {r['update']:.0f}.", ""]
+    for s in out["steps"]:
+        share = f" {100 * s['share']:.1f}% of the core's peak." if "share" in s else ""
+        tokens = s["tokens"]
+        text += [f"{s['case']}: {s['step']['ratio']:.2f}x PyTorch's best in a step"
+                 + (f", {s['update']['ratio']:.2f}x in the update" if "update" in s else "") + f" (by {s['step']['by']}).{share}", "",
+                 "| | step, ms (range) | tokens/s | update, ms | first step, s | most memory |", "|---|---|---|---|---|---|"]
+        for n, v in s["step"]["of"].items():
+            u = f"{1e3 * s['update']['of'][n]['median']:.1f}" if "update" in s else ""
+            text.append(f"| {n} | {1e3 * v['median']:,.0f} ({1e3 * v['low']:,.0f} to {1e3 * v['high']:,.0f}) | {tokens / v['median']:,.0f} | {u} | "
+                        f"{s['first_step'][n]['wall']:.2f} | {s['memory'][n] / 2**20:,.0f} MiB |")
+        text.append("")
+    text += ["| kernel | operation | ms | share of its roofline (range) |", "|---|---|---|---|"] if out["kernels"] else []
+    for k in out["kernels"]:
+        text += [f"| {k['kernels']} | {x['op']} | {1e3 * x['seconds']:.1f} | {100 * x['share']:.0f}% ({100 * x['low']:.0f} to {100 * x['high']:.0f}) |"
+                 for x in k["rows"]]
+    text += [""] + [f"{n}: {100 * v['share']:.1f}% ({v['by']})" for n, v in out.items() if n.endswith(" lose")]
+    return "\n".join(text) + "\n"
+
+
 def cpu_model():
     with open("/proc/cpuinfo") as f:
         names = [line.split(":")[1].strip() for line in f if line.startswith(("model name", "CPU part"))]
@@ -228,7 +291,7 @@ def cpu_model():
 
 
 def main():
-    build, what = sys.argv[1], sys.argv[2]
+    build, what, began = sys.argv[1], sys.argv[2], time.monotonic()
     quick, _, pattern = what.partition(":") if what.startswith("quick") else ("", "", what)
     w = ours(build, BASE | {"layers": 1}, "bf16", 1, 1, "adamw").wait_ready()
     roof = measure_roof(w)
@@ -244,9 +307,13 @@ def main():
     if pattern in ("", "full", "kernels"):
         print("\nkernels, one core")
         out["kernels"] = [kernel_case(build, n, "bf16", quick) for n in KERNELS]
+    ranks_lose(out["steps"], out)
+    out["minutes"] = (time.monotonic() - began) / 60
     with open(f"{build}/bench.json", "w") as f:
         json.dump(out, f, indent=1)
-    print(f"\nwritten to {build}/bench.json")
+    with open(f"{build}/bench.md", "w") as f:
+        f.write(tables(out))
+    print(f"\n{out['minutes']:.1f} minutes; written to {build}/bench.json and, as tables, {build}/bench.md")
 
 
 main()

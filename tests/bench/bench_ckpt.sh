@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # bench_ckpt.sh MOETITAN FOLDER [PYTHON]: saves of two processes, state under AdamW, a gigabyte of it, while they train: what they add to
 # the steps, how long they take, at which share of the disk's own rate; and torch.distributed.checkpoint's asynchronous forms of as
-# many bytes, on the same disk, in steps of a like length, if PYTHON has torch. SAVES=N: how many; LAYERS=N: 126 MB each.
+# many bytes, on the same disk, in steps of a like length, if PYTHON has torch. ckpt.verify is off, as torch
+# reads nothing back. SAVES=N: how many; LAYERS=N: 126 MB each.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 bin=$(realpath "$1") python=${3:-}
@@ -43,7 +44,7 @@ model: {vocab: 256, dim: 1024, layers: $layers, heads: 16, kv_heads: 16, head_di
 train: {steps: $((4 * saves + 8)), seq_len: 256, global_batch: 4, micro_batch: 1, dtype: bf16, log_interval: 1000, eval_interval: 0}
 optim: {lr: 1e-4, warmup_steps: 1, groups: [{match: '*', optimizer: adamw}]}
 data: {train: $work/text, valid: '', valid_fraction: 0}
-ckpt: {interval: 4, keep_last: 1, at_end: false, buffer: 4MiB}
+ckpt: {interval: 4, keep_last: 1, at_end: false, buffer: 4MiB, verify: false}
 device: {workers: 1}
 run: {dir: $work/run}
 END

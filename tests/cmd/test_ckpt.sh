@@ -111,9 +111,18 @@ check "diff refuses it" says "is damaged"
 
 # prune
 run "$MT_BIN" ckpt prune "$work/run" --keep 2
-check "prune would keep a damaged one: exit code" ended 5
-check "prune would keep a damaged one: said" says 'nothing was removed.*is damaged'
-check "prune removed nothing" test -e "$(source_of 2)/manifest.json"
+check "prune with a damaged one" ended 0
+check "prune with a damaged one: it counts for none, said" says "^moetitan: counts for none of the 2: .*step-00000006/.* is damaged"
+check "prune with a damaged one: how many" says '^0 removed, 3 left, of which 1 damaged$'
+check "prune with a damaged one: both sound ones stay" test -e "$(source_of 2)/manifest.json"
+cp -r "$work/run" "$work/pruned"
+run "$MT_BIN" ckpt prune "$work/pruned" --keep 1
+check "prune behind a damaged one" says '^1 removed, 2 left, of which 1 damaged$'
+check "prune behind a damaged one: the newest sound one stays" "$MT_BIN" ckpt verify "$work/pruned/ckpt/step-00000004"
+printf '\x55' | dd of="$work/pruned/ckpt/step-00000004/rank-00000.safetensors" bs=1 seek=300000 conv=notrunc status=none
+run "$MT_BIN" ckpt prune "$work/pruned" --keep 1
+check "prune where all are damaged" ended 5
+check "prune where all are damaged: said" says "nothing was removed, as no checkpoint of '.*pruned' is valid"
 rm "$(source_of 6)/manifest.json"
 run "$MT_BIN" ckpt ls "$work/run"
 check "an incomplete one is listed" says 'step-00000006  NOT VALID: cannot open .*manifest.json'

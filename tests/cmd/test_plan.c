@@ -2,6 +2,8 @@
 #include "command.h"
 
 #include <cjson/cJSON.h>
+#include <math.h>
+#include <sys/stat.h>
 
 static char printed[1 << 16], page[1 << 16];
 
@@ -84,6 +86,42 @@ TEST(what_is_refused)
     CHECK_INT(run("--ranks 8"), MT_CONFIG);
 }
 
+/* ---- experts that differ ---- */
+static const char *run_dir(const char *name, const char *experts)
+{
+    static char dir[512];
+    char path[600];
+    snprintf(dir, sizeof dir, "%s", in_folder(name));
+    mkdir(dir, 0755);
+    snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
+    put_file(path, "{\"step\": 1}\n", 12);
+    snprintf(path, sizeof path, "%s/experts.jsonl", dir);
+    put_file(path, experts, (int64_t)strlen(experts));
+    return dir;
+}
+TEST(routing_of_a_run)
+{
+    static const char uneven[] =
+        "{\"step\": 1, \"layers\": {\"0\": [1,1,1,1,1,1,1,1], \"1\": [1,1,1,1,1,1,1,1]}}\n"
+        "{\"step\": 9, \"layers\": {\"0\": [90,9,9,9,9,9,9,9], \"1\": [9,9,90,9,9,9,9,9]}}\n",
+                      other[] = "{\"step\": 1, \"layers\": {\"0\": [1,2], \"1\": [2,1]}}\n",
+                      none[] =
+                          "{\"step\": 1, \"layers\": {\"0\": [0,0,0,0,0,0,0,0], \"1\": [1,1,1,1,1,1,1,1]}}\n";
+    char words[1024];
+    prints("--ranks 8", "routing   balanced: an upper bound");
+    prints("--ranks 8 --skew 0.7", "skewed by --skew; balanced it would be ");
+    snprintf(words, sizeof words, "--ranks 8 --experts %s", run_dir("uneven", uneven));
+    prints(words, "as a run measured it; balanced it would be ");
+    snprintf(words, sizeof words, "--ranks 8 moe.routing=balanced --experts %s", run_dir("uneven", uneven));
+    prints(words, "routing   balanced");
+    snprintf(words, sizeof words, "--experts %s", run_dir("other", other));
+    refuses(words, MT_CONFIG, "has 2 experts in 2 blocks, and this model has 8 in 2");
+    snprintf(words, sizeof words, "--experts %s", run_dir("none", none));
+    refuses(words, MT_CONFIG, "no expert of block 0 got a row");
+    refuses("--experts no/run", MT_CONFIG, "no/run");
+    refuses("--experts a --skew 1", MT_CONFIG, "not both");
+}
+
 /* ---- JSON ---- */
 static cJSON *json(const char *words, mt_status want)
 {
@@ -129,6 +167,13 @@ TEST(json_says_what_the_page_documents)
         idle += x->valuedouble;
     CHECK_CLOSE((idle + busy) / number(o, "step_s"), 1,
                 0.02); /* mean of the ranks, against the last one's end */
+    CHECK_STR(cJSON_GetStringValue(cJSON_GetObjectItem(o, "routing")), "balanced");
+    CHECK_CLOSE(number(o, "balanced_step_s") / number(o, "step_s"), 1, 1e-12);
+    cJSON_Delete(o);
+    o = json("--ranks 8 --skew 1.5", MT_OK); /* slower for being uneven */
+    CHECK_STR(cJSON_GetStringValue(cJSON_GetObjectItem(o, "routing")), "skewed");
+    CHECK(number(o, "balanced_step_s") < number(o, "step_s") && number(o, "balanced_mfu") > number(o, "mfu"));
+    CHECK_CLOSE(number(o, "balanced_tokens_per_s_per_gpu") * number(o, "balanced_step_s") * 8, 16 * 64, 1e-6);
     cJSON_Delete(o);
     o = json("--ranks 8 cluster.size.device=1e6 cluster.size.device_other=9e5", MT_NOFIT);
     CHECK(cJSON_IsFalse(cJSON_GetObjectItem(o, "fits")));
@@ -194,13 +239,46 @@ TEST(numbers_matter)
     cJSON_Delete(relayed);
 }
 
+/* 8 ranks on 2 nodes; a slice smaller than what a rank has to send, then a larger one; replicas, of which the first one writes; one node. */
+TEST(local_checkpoints)
+{
+#define LOCAL "--ranks 8 cluster.net.bandwidth=1e9 cluster.net.efficiency=0.5"
+    cJSON *without = json(LOCAL, MT_OK),
+          *with = json(LOCAL " ckpt.local_dir=/disk ckpt.local_slice=4KiB", MT_OK),
+          *large = json(LOCAL " ckpt.local_dir=/disk ckpt.local_keep=3", MT_OK),
+          *replicas = json(LOCAL " ckpt.local_dir=/disk mesh.ep=2 mesh.replicas=2", MT_OK),
+          *alone = json("--ranks 4 ckpt.local_dir=/disk", MT_OK);
+    double bytes = number(without, "checkpoint_bytes"), each = bytes / 8;
+    CHECK_CLOSE(number(without, "local_node_bytes"), 0, 0);
+    CHECK_CLOSE(number(with, "local_sent_bytes"), each, 1);
+    CHECK_CLOSE(number(with, "local_node_bytes"), 2 * (4 + 4) * each, 1);
+    CHECK_CLOSE(number(with, "local_steps"), ceil(each / 4096), 0);
+    CHECK_CLOSE(number(with, "local_slice_s"), 4096 / 0.5e9, 1e-9);
+    CHECK_CLOSE(number(large, "local_node_bytes"), 4 * (4 + 4) * each, 1);
+    CHECK_CLOSE(number(large, "local_steps"), 1, 0);
+    CHECK_CLOSE(number(large, "local_slice_s"), each / 0.5e9, 1e-9);
+    CHECK_CLOSE(number(replicas, "local_sent_bytes"), 2 * each, 1);
+    CHECK_CLOSE(number(replicas, "local_node_bytes"), 2 * (4 + 4) * 2 * each, 1);
+    CHECK_CLOSE(number(alone, "local_node_bytes"), 2 * bytes, 1);
+    CHECK_CLOSE(number(alone, "local_sent_bytes"), 0, 0);
+    /* the buffer of a slice is in the host arena */
+    CHECK_CLOSE(number(large, "host_peak_bytes") - number(without, "host_peak_bytes"), 64 << 20, 4096);
+    cJSON *const all[] = {without, with, large, replicas, alone};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) cJSON_Delete(all[i]);
+    prints(LOCAL " ckpt.local_dir=/dev/shm ckpt.local_slice=4KiB ckpt.local_interval=2",
+           "too slow, those that are due");
+    CHECK(strstr(printed, "memory that the host arena does not have"));
+}
+
 int main(void)
 {
     RUN(the_table);
     RUN(what_is_refused);
+    RUN(routing_of_a_run);
     RUN(json_says_what_the_page_documents);
     RUN(a_search);
     RUN(numbers_matter);
+    RUN(local_checkpoints);
     remove_temporary_folder();
     return DONE();
 }

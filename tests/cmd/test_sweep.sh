@@ -29,6 +29,7 @@ check "the sweep" ended 0
 check "twelve runs" says '8 points, 6 of them to run, 2 times each; 12 runs done, 0 failed'
 check "best first" awk '/^ +[0-9]+[= ] +[0-9]+ +[0-9]/ { if (n++ && $3 > last) exit 1; last = $3 } END { exit n != 6 }' "$work/out"
 check "the baseline's ratio is one" says '^ +[0-9]+= +[0-9]+ +[0-9.e+]+ +[0-9.]+% +1\.000 .*  train.micro_batch=2 shard|^ +[0-9]+= .* 1\.000 '
+check "whose routing the speeds are" says '^routing   learned in every point; '
 check "a row a run" test "$(sql speed 'select count(*) from runs where state = "done" and tokens_per_s > 0 and loss > 1 and val_loss > 1')" = 12
 check "settings can be asked for" test "$(sql speed 'select count(*) from settings where option = "shard.prefetch" and value = "2"')" = 2
 check "one baseline" test "$(sql speed 'select words from points where baseline')" = "train.micro_batch=2 recompute.policy=none shard.prefetch=1"
@@ -37,6 +38,14 @@ check "CSV: a line a point, and a head" test "$(wc -l <speed/results.csv)" = 9
 check "CSV: as many fields in each line" awk -F'","|,"|",|,' 'NR == 1 { n = gsub(/,/, ",") } NR > 1 && /^1,/ { gsub(/"[^"]*"/, ""); if (gsub(/,/, ",") != n) exit 1 }' speed/results.csv
 check "pictures of each option, and of speed over memory" xmllint --noout speed/option-{recompute.policy,shard.prefetch,train.micro_batch}.svg speed/pareto.svg
 check "a dot a point" test "$(grep -c '<circle' speed/option-shard.prefetch.svg)" = 6
+cat >routing.yaml <<END
+extends: tiny.yaml
+grid: {moe.routing: [learned, balanced]}
+dir: routing
+END
+sweep routing.yaml --plan
+check "both routings are points" says 'moe.routing=balanced'
+check "and nothing more is said of them" test -z "$(grep '^routing ' "$work/out")"
 check "no checkpoints are left" test -z "$(find speed -name 'step-*')"
 before=$(runs speed)
 sweep speed.yaml

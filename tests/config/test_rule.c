@@ -28,6 +28,40 @@ static const struct {
      "model.rotary_dims (from another option): 7 is odd: dimensions are rotated in pairs"},
     {"model.rotary_dims: 66\n",
      "t.yaml:1:20: model.rotary_dims: 66 is more than model.head_dim, which is 64"},
+    {"model.attention: mla\n",
+     "model.kv_lora_rank (default): needs 1 or more, as model.attention is mla: 512 in DeepSeek-V3"},
+    {"model.kv_lora_rank: 8\n",
+     "t.yaml:1:21: model.kv_lora_rank: 8, but model.attention is gqa: set it to mla, or this to 0"},
+    {"model.q_lora_rank: 8\n",
+     "t.yaml:1:20: model.q_lora_rank: 8, but model.attention is gqa: set it to mla, or this to 0"},
+    {"model: {attention: mla, kv_lora_rank: 8, kv_heads: 2}\n",
+     "t.yaml:1:52: model.kv_heads: 2, but with model.attention: mla every query head has a key of its own: "
+     "set it "
+     "to model.heads, 4"},
+    {"model: {attention: mla, kv_lora_rank: 8}\n",
+     "model.rotary_dims (from another option): 64 leaves nothing of model.head_dim, which is 64, for what "
+     "mla "
+     "projects from the compressed state: set this to the width of the shared key"},
+    {"model: {attention: mla, kv_lora_rank: 8, rotary_dims: 8, qk_norm: true}\n",
+     "t.yaml:1:67: model.qk_norm: true, but model.attention is mla, which has norms of its compressed states "
+     "instead: set this to false"},
+    {"model: {attention: mla, kv_lora_rank: 8, rotary_dims: 8, attn_bias: true}\n",
+     "t.yaml:1:69: model.attn_bias: true, but model.attention is mla, whose projections have no biases here: "
+     "set "
+     "this to false"},
+    {"model.rope_beta_slow: 40\n",
+     "model.rope_beta_fast (default): 32 is not above model.rope_beta_slow, which is 40"},
+    {"model: {rope_factor: 2, rope_theta: 1}\n",
+     "t.yaml:1:22: model.rope_factor: 2, but model.rope_theta is 1: all frequencies are equal"},
+    {"model.window_full_first: 1\n", "t.yaml:1:26: model.window_full_first: 1, but model.window is 0: no "
+                                     "layer has a window; set both or neither"},
+    {"model: {window: 8, window_full_first: 4}\n",
+     "t.yaml:1:39: model.window_full_first: 4 leaves no layer with a window: there are 4"},
+    {"model.window_full_every: 2\n", "t.yaml:1:26: model.window_full_every: 2, but model.window is 0: no "
+                                     "layer has a window; set both or neither"},
+    {"model: {window: 8, window_full_every: 1}\n", "t.yaml:1:39: model.window_full_every: 1 leaves no layer "
+                                                   "with a window: set model.window to 0, or this to 2 "
+                                                   "or more"},
     {"model.first_dense: 5\n", "t.yaml:1:20: model.first_dense: 5 is more than model.layers, which is 4"},
     {"model: {experts: 8, top_k: 2, expert_ffn: 8, first_dense: 4}\n",
      "t.yaml:1:59: model.first_dense: all 4 layers are dense, so nothing uses model.experts: 8; lower one or "
@@ -53,6 +87,20 @@ static const struct {
     {"model.shared_ffn: 2\n",
      "t.yaml:1:19: model.shared_ffn: 2, but model.experts is 0: a shared expert stands beside routed ones"},
     {"model.bias_rate: 0.1\n", "t.yaml:1:18: model.bias_rate: 0.1, but model.experts is 0"},
+    {"moe.z_loss: 0.1\n", "t.yaml:1:13: moe.z_loss: 0.1, but model.experts is 0"},
+    {"moe.aux_loss_sequence: 0.1\n", "t.yaml:1:24: moe.aux_loss_sequence: 0.1, but model.experts is 0"},
+    {"moe.aux_loss_global: 0.1\n", "t.yaml:1:22: moe.aux_loss_global: 0.1, but model.experts is 0"},
+    {"moe.capacity_factor: 2\n", "t.yaml:1:22: moe.capacity_factor: 2, but model.experts is 0"},
+    {"model.n_group: 2\n", "t.yaml:1:16: model.n_group: 2, but model.experts is 0: set it to 1"},
+    {"model: {experts: 8, top_k: 2, expert_ffn: 8, n_group: 3}\n",
+     "t.yaml:1:55: model.n_group: 3 does not divide model.experts, which is 8"},
+    {"model: {experts: 8, top_k: 2, expert_ffn: 8, n_group: 2, topk_group: 3}\n",
+     "t.yaml:1:70: model.topk_group: 3 is more than model.n_group, which is 2"},
+    {"model: {experts: 8, top_k: 5, expert_ffn: 8, n_group: 4, topk_group: 2}\n",
+     "t.yaml:1:70: model.topk_group: 2 groups of 2 experts are fewer than model.top_k, which is 5"},
+    {"model: {experts: 8, top_k: 2, expert_ffn: 8, n_group: 8, topk_group: 4}\n",
+     "model.group_score (default): top2, but model.n_group: 8 leaves groups of one of the 8 experts; set it "
+     "to max"},
     {"model: {experts: 64Ki, top_k: 2, expert_ffn: 1Mi, dim: 128Ki}\n",
      "t.yaml:1:18: model.experts: the experts have more than 1e15 parameters: check model.layers, model.dim "
      "and "

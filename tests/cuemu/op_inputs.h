@@ -20,6 +20,11 @@ static inline void numbers(struct trial *t, const char *name, int64_t n, int64_t
     int32_t *x = trial_at(t, name);
     for (int64_t i = 0; i < n; i++) x[i] = (int32_t)trial_below(t, below);
 }
+static inline void starts(struct trial *t)
+{
+    numbers(t, "begin", (trial_dim(t, 'R') - 1) * trial_ld(t, "begin") + trial_dim(t, 'N'),
+            trial_dim(t, 'N'));
+}
 static inline void tokens(struct trial *t)
 {
     numbers(t, "tok", trial_dim(t, 'N'), trial_dim(t, 'V'));
@@ -46,6 +51,14 @@ static inline void order(struct trial *t)
 static inline void slots(struct trial *t)
 {
     shuffled(t, "slot", trial_dim(t, 'M'), trial_dim(t, 'K'), trial_ld(t, "slot"));
+}
+/* A row for every second pair; the others are dropped. */
+static inline void fewer_slots(struct trial *t)
+{
+    int32_t *x = trial_at(t, "slot");
+    int64_t K = trial_dim(t, 'K');
+    for (int64_t i = 0; i < trial_dim(t, 'N') * K; i++)
+        x[i / K * trial_ld(t, "slot") + i % K] = (int32_t)(i % 2 ? -1 - i : (trial_dim(t, 'M') - 1) - i / 2);
 }
 /* K different experts a token. */
 static inline void ids(struct trial *t)
@@ -90,6 +103,12 @@ static inline void logits_apart(struct trial *t)
     for (int64_t e = 0; e < E; e++) bias[e] = e % 2 ? 0.01f : -0.01f;
     for (int64_t n = 0; n < trial_dim(t, 'N'); n++)
         for (int64_t e = 0; e < E; e++) x[n * ld + e] = n == 1 ? 0.5f : (float)((e * 7 + n) % E) * 0.05f - 1;
+}
+/* Random ones, but for a row in which all experts of all groups are equal. */
+static inline void one_tied(struct trial *t)
+{
+    float *x = trial_at(t, "logits"), *bias = trial_at(t, "bias");
+    for (int64_t e = 0; e < trial_dim(t, 'E'); e++) x[trial_ld(t, "logits") + e] = 0.5f, bias[e] = 0;
 }
 static inline void positive(struct trial *t, const char *name, int64_t n)
 {

@@ -6,7 +6,7 @@
 CUEMU_INC := $(if $(filter 0,$(CUDA)),,$(cuda_inc))
 CUEMU_CXX ?= g++
 CUEMU_FLAVOURS := plain asan tsan
-CUEMU_TESTS := kernels streams ranks training bugs lt wrappers doctor
+CUEMU_TESTS := kernels streams ranks training bugs lt wrappers doctor $(if $(nccl_found),nccl)
 
 # The library each flavour links, the flags of kernels and C code, those of the emulator itself: under ThreadSanitizer it
 # is not instrumented, since its order is no order of the program.
@@ -18,10 +18,10 @@ cuemu_emu_asan := $(flags_asan) -DCUEMU_WITH_ASAN=1
 cuemu_emu_tsan := -O1 -g -DCUEMU_WITH_TSAN=1
 cuemu_cc = $(flags_$(cuemu_lib_$1))
 
-CUEMU_C := $(wildcard cuda/*.c)
+CUEMU_C := $(filter %.c,$(CUDA_SRC))
 CUEMU_CU := $(wildcard cuda/*.cu)
 CUEMU_SELF := $(wildcard tests/cuemu/*.cu)
-CUEMU_EMU := $(wildcard tests/cuemu/src/*.cc)
+CUEMU_EMU := $(filter-out $(if $(nccl_found),,tests/cuemu/src/nccl%),$(wildcard tests/cuemu/src/*.cc))
 CUEMU_INCLUDES = -Isrc -I. -Icuda -Icuda/include -Itests -Itests/cuemu -Itests/cuemu/include -isystem $(CUEMU_INC)
 CUEMU_CXXFLAGS := -std=c++17 -fno-strict-aliasing -pthread -Wall -Wextra -Wno-unknown-pragmas
 .PHONY: cuemu sm90
@@ -44,10 +44,17 @@ cuemu_obj_$1 := $$(patsubst %.c,$$(cuemu_dir_$1)/%.o,$(CUEMU_C)) $$(patsubst %.c
 # cuda/lt_table.c finds the stand-in by name in the program: hence -rdynamic.
 $(BUILD)/cuemu/$1/test_%: $(BUILD)/cuemu/$1/tests/cuemu/test_%.o $$(cuemu_obj_$1) $(BUILD)/$(cuemu_lib_$1)/libmoetitan.a
 	$(CUEMU_CXX) $(cuemu_cc) -rdynamic $(LDFLAGS) -o $$@ $$^ $(LIBS) $(if $(call has_mpi,$(cuemu_lib_$1)),$(mpi_libs))
+# NCCL itself, without the stand-in.
+$(BUILD)/cuemu/$1/test_nccl_table: $(BUILD)/cuemu/$1/tests/cuemu/test_nccl_table.o $(BUILD)/cuemu/$1/cuda/nccl_table.o $(BUILD)/$(cuemu_lib_$1)/libmoetitan.a
+	$(CC) $(cuemu_cc) $(LDFLAGS) -o $$@ $$^ -ldl -lm -lpthread
+# The program itself on emulated devices, for several processes.
+$(BUILD)/cuemu/$1/moetitan: $(BUILD)/$(cuemu_lib_$1)/src/main.o $$(cuemu_obj_$1) $(BUILD)/$(cuemu_lib_$1)/libmoetitan.a
+	$(CUEMU_CXX) $(cuemu_cc) -rdynamic $(LDFLAGS) -o $$@ $$^ $(LIBS) $(if $(call has_mpi,$(cuemu_lib_$1)),$(mpi_libs)) $(if $(call has_sqlite,$(cuemu_lib_$1)),-lsqlite3)
 cuemu: $(CUEMU_TESTS:%=$(BUILD)/cuemu/$1/test_%)
 -include $$(cuemu_obj_$1:.o=.d) $(CUEMU_TESTS:%=$(BUILD)/cuemu/$1/tests/cuemu/test_%.d)
 endef
 $(foreach f,$(CUEMU_FLAVOURS),$(eval $(call cuemu_flavour,$f)))
+cuemu: $(BUILD)/cuemu/plain/moetitan $(if $(nccl_found),$(BUILD)/cuemu/plain/test_nccl_table)
 check-build: cuemu
 cuemu: ## the CUDA device's tests under the emulator, built
 else

@@ -20,7 +20,8 @@ static inline void inline_enqueue(struct mt_stream *s, struct mt_call *c, const 
     if (c->op == MT_OP_fresh || mt_op_info[c->op].kind == MT_READ) return;
     mt_cpu_dev_init(&dev, MT_ISA_SCALAR);
     for (int i = 0; i < mt_op_info[c->op].n_args; i++) c->arg[i] = mt_address(s->ctx, v[i]);
-    for (int i = 0, parts = mt_cpu_parts(c); i < parts; i++) mt_cpu_kernel[c->op](c, i, parts, scratch, &dev);
+    for (int i = 0, parts = mt_cpu_parts(c, 8); i < parts; i++)
+        mt_cpu_kernel[c->op](c, i, parts, scratch, &dev);
 }
 static inline void inline_wait(struct mt_stream *s, mt_event ev)
 {

@@ -29,7 +29,10 @@ run() { # FLAVOUR PROGRAM
     passed=$((passed + p)) failed=$((failed + f))
 }
 for flavour in plain asan tsan; do
-    for program in test_wrappers test_lt test_bugs test_kernels test_streams test_ranks test_training test_doctor; do run $flavour $program; done
+    for program in test_wrappers test_lt test_bugs test_kernels test_streams test_ranks test_training test_doctor test_nccl; do
+        [[ $program == test_nccl && ! -x $build/plain/test_nccl ]] || run $flavour $program
+    done
 done
+[[ ! -x $build/plain/test_nccl_table ]] || run plain test_nccl_table
 echo "$passed passed, $failed failed"
 [[ $failed == 0 ]]

@@ -138,7 +138,8 @@ TEST(bias_bwd)
 }
 TEST(rope_table)
 {
-    TRY(rope_table, "S=9 R=16", .scalar = {F_(10000)}, .one_type = true);
+    TRY(rope_table, "S=9 R=16", .scalar = {F_(10000), F_(1), F_(0), F_(1), F_(1)}, .one_type = true);
+    TRY(rope_table, "S=9 R=16", .scalar = {F_(100), F_(40), F_(2), F_(5), F_(0.7)}, .one_type = true);
 }
 TEST(rope)
 {
@@ -231,6 +232,24 @@ TEST(grouped_bwdw)
 #define ATTENTION(name, dims, ...)                                                                     \
     TRY(name, dims, .scalar = {F_(0.25), I_(1)}, .fill = begins, .tol = {5e-6, 8e-3}, .tol_f32 = 2e-5, \
         __VA_ARGS__)
+TEST(key_join)
+{
+    TRY(key_join, "N=5 H=3 A=48 R=16 C=32", .pad = 8);
+    TRY(key_join, "N=4 H=2 A=11 R=4 C=7", .pad = 3, .off = 1);
+    TRY(key_join, "N=0 H=2 A=12 R=4 C=8");
+}
+TEST(key_split)
+{
+    TRY(key_split, "N=5 H=3 A=48 R=16 C=32", .pad = 8);
+    TRY(key_split, "N=4 H=2 A=11 R=4 C=7", .pad = 3, .off = 1);
+    TRY(key_split, "N=0 H=2 A=12 R=4 C=8");
+}
+TEST(window_begin)
+{
+    TRY(window_begin, "R=3 N=150", .scalar = {I_(7)}, .fill = starts, .pad = 2, .one_type = true);
+    TRY(window_begin, "R=1 N=1", .scalar = {I_(1)}, .fill = starts, .one_type = true);
+    TRY(window_begin, "R=0 N=5", .scalar = {I_(3)}, .one_type = true);
+}
 TEST(attention_fwd)
 {
     ATTENTION(attention_fwd, "N=100 H=4 G=2 A=64 B=64", .off = 0);
@@ -273,8 +292,10 @@ static void bad_logits(void)
 {
     struct side s;
     struct trial t;
-    const struct trial_spec p = {
-        .op = MT_OP_router_topk, .dims = "N=4 E=8 K=8", .scalar = {I_(1), I_(1), F_(1)}, .fill = with_nan};
+    const struct trial_spec p = {.op = MT_OP_router_topk,
+                                 .dims = "N=4 E=8 K=8",
+                                 .scalar = {I_(1), I_(1), F_(1), I_(0), I_(1), I_(1)},
+                                 .fill = with_nan};
     trial_run(&t, &s, CUDA, &p, MT_F32);
     const float *gate = trial_at(&t, "gates");
     const int32_t *id = trial_at(&t, "ids");
@@ -288,12 +309,52 @@ TEST(router_topk)
 {
     for (int score = 0; score < 2; score++)
         for (int norm = 0; norm < 2; norm++)
-            TRY(router_topk, "N=7 E=45 K=6", .scalar = {I_(score), I_(norm), F_(2.5)}, .fill = logits_apart,
-                .one_type = true);
+            TRY(router_topk, "N=7 E=45 K=6", .scalar = {I_(score), I_(norm), F_(2.5), I_(0), I_(1), I_(1)},
+                .fill = logits_apart, .one_type = true);
+    TRY(router_topk, "N=7 E=45 K=6", .scalar = {I_(1), I_(1), F_(2.5), I_(5), I_(1), I_(1)},
+        .one_type = true);
+    for (int best2 = 0; best2 < 2; best2++) {
+        TRY(router_topk, "N=9 E=48 K=6", .scalar = {I_(1), I_(1), F_(2.5), I_(0), I_(6), I_(3), I_(best2)},
+            .one_type = true);
+        TRY(router_topk, "N=7 E=256 K=8", .scalar = {I_(0), I_(0), F_(1), I_(0), I_(8), I_(4), I_(best2)},
+            .fill = one_tied, .one_type = true);
+    }
     bad_logits();
+}
+/* Ids as a choice gives them; gates of which some tie. */
+static void crowded(struct trial *t)
+{
+    int32_t *id = trial_at(t, "ids");
+    float *gate = trial_at(t, "gates");
+    int64_t E = trial_dim(t, 'E'), K = trial_dim(t, 'K');
+    for (int64_t n = 0; n < trial_dim(t, 'N'); n++)
+        for (int64_t k = 0, first = trial_below(t, 1 + trial_below(t, E)); k < K; k++) {
+            id[n * trial_ld(t, "ids") + k] = (int32_t)((first + k) % E);
+            gate[n * trial_ld(t, "gates") + k] = n % 4 ? fabsf(uniform(t->side)) : 0.25f;
+        }
+}
+TEST(route_drop)
+{
+    for (int by_gate = 0; by_gate < 2; by_gate++) {
+        TRY(route_drop, "N=200 K=3 E=21", .scalar = {I_(50), I_(6), I_(by_gate)}, .fill = crowded, .pad = 1,
+            .one_type = true);
+        TRY(route_drop, "N=90 K=2 E=8", .scalar = {I_(90), I_(40), I_(by_gate)}, .fill = crowded,
+            .one_type = true);
+    }
+    TRY(route_drop, "N=0 K=2 E=4", .scalar = {I_(5), I_(1), I_(1)}, .one_type = true);
+}
+static void some_dropped(struct trial *t)
+{
+    ids(t);
+    int32_t *id = trial_at(t, "ids");
+    for (int64_t i = 0; i < trial_dim(t, 'N'); i += 3)
+        id[i * trial_ld(t, "ids") + i % trial_dim(t, 'K')] =
+            -1 - id[i * trial_ld(t, "ids") + i % trial_dim(t, 'K')];
 }
 TEST(route_sort)
 {
+    TRY(route_sort, "N=150 K=3 M=450 E=7", .fill = some_dropped, .one_type = true);
+    TRY(route_sort, "N=40 K=2 M=80 E=300", .fill = some_dropped, .pad = 1, .one_type = true);
     TRY(route_sort, "N=150 K=3 M=450 E=7", .fill = ids, .one_type = true);
     TRY(route_sort, "N=40 K=2 M=80 E=300", .fill = ids, .pad = 1, .one_type = true);
     TRY(route_sort, "N=0 K=2 M=0 E=4", .one_type = true);
@@ -308,6 +369,28 @@ TEST(router_bwd)
         for (int norm = 0; norm < 2; norm++)
             TRY(router_bwd, "N=7 E=44 K=6", .scalar = {I_(score), I_(norm), F_(2.5)}, .fill = ids, .pad = 1,
                 .one_type = true);
+}
+TEST(router_counts)
+{
+    TRY(router_counts, "N=12 E=45 Q=3", .scalar = {I_(6)}, .pad = 1, .one_type = true);
+    TRY(router_counts, "N=9 E=300 Q=1", .scalar = {I_(8)}, .one_type = true);
+    TRY(router_counts, "N=0 E=5 Q=1", .scalar = {I_(2)}, .one_type = true);
+}
+TEST(counts_total)
+{
+    TRY(counts_total, "E=300 R=3", .pad = 2, .one_type = true);
+}
+TEST(router_balance)
+{
+    for (int score = 0; score < 2; score++)
+        TRY(router_balance, "N=12 E=45 Q=3", .scalar = {I_(score), F_(0.3), F_(0.01)}, .pad = 1,
+            .one_type = true);
+    TRY(router_balance, "N=0 E=5 Q=1", .scalar = {I_(0), F_(1), F_(1)}, .one_type = true);
+}
+TEST(router_z)
+{
+    TRY(router_z, "N=7 E=45", .scalar = {F_(0.01)}, .pad = 1, .one_type = true);
+    TRY(router_z, "N=0 E=5", .scalar = {F_(0.01)}, .one_type = true);
 }
 TEST(bias_update)
 {
@@ -328,11 +411,13 @@ TEST(combine_fwd)
 {
     TRY(combine_fwd, "N=6 K=2 M=12 D=64", .fill = slots, .pad = 8);
     TRY(combine_fwd, "N=6 K=3 M=18 D=37", .fill = slots, .off = 1);
+    TRY(combine_fwd, "N=6 K=3 M=9 D=40", .fill = fewer_slots);
 }
 TEST(combine_bwd)
 {
     TRY(combine_bwd, "N=6 K=2 M=12 D=64", .fill = slots, .pad = 8);
     TRY(combine_bwd, "N=6 K=3 M=18 D=37", .fill = slots, .without = " add ", .off = 1);
+    TRY(combine_bwd, "N=6 K=3 M=9 D=40", .fill = fewer_slots);
 }
 TEST(expert_counts)
 {
@@ -485,6 +570,65 @@ TEST(newton_schulz)
         .tol = {2e-5, 3e-2}, .pad = 3);
     TRY(newton_schulz, "B=18 R=5 C=3", .scalar = {I_(3), I_(0)}, .ws_bytes = ns_bytes(18, 5, 3),
         .tol = {2e-5, 3e-2});
+}
+/* Within a tile and over several, turned or not. */
+TEST(turn_left)
+{
+    TRY(turn_left, "B=2 R=24 C=70", .scalar = {I_(0)}, .one_type = true);
+    TRY(turn_left, "B=3 R=67 C=5", .scalar = {I_(1)}, .pad = 3, .one_type = true);
+}
+TEST(turn_right)
+{
+    TRY(turn_right, "B=2 R=24 C=70", .scalar = {I_(0)}, .one_type = true);
+    TRY(turn_right, "B=3 R=5 C=67", .scalar = {I_(1)}, .pad = 3, .one_type = true);
+}
+TEST(gram_left)
+{
+    TRY(gram_left, "B=2 R=24 C=70", .scalar = {F_(0.95)}, .one_type = true);
+    TRY(gram_left, "B=1 R=67 C=5", .scalar = {F_(0.5)}, .pad = 3, .one_type = true);
+}
+TEST(gram_right)
+{
+    TRY(gram_right, "B=2 R=24 C=70", .scalar = {F_(0.95)}, .one_type = true);
+    TRY(gram_right, "B=1 R=67 C=5", .scalar = {F_(0.5)}, .pad = 3, .one_type = true);
+}
+TEST(soap_moment)
+{
+    TRY(soap_moment, "B=2 R=3 C=40", .scalar = {F_(0.9)}, .one_type = true);
+    TRY(soap_moment, "B=2 R=3 C=300", .scalar = {F_(1)}, .pad = 1, .one_type = true);
+}
+static void squares(struct trial *t)
+{
+    positive(t, "v", ((trial_dim(t, 'B') * trial_dim(t, 'R')) - 1) * trial_ld(t, "v") + trial_dim(t, 'C'));
+}
+TEST(soap_adam)
+{
+    TRY(soap_adam, "B=2 R=3 C=40", .scalar = {F_(0.9), F_(0.95), F_(1e-8), I_(3)}, .fill = squares,
+        .one_type = true);
+    TRY(soap_adam, "B=2 R=3 C=300", .scalar = {F_(0.9), F_(1), F_(1e-8), I_(1)}, .fill = squares, .pad = 1,
+        .one_type = true);
+}
+/* Symmetric, with eigenvalues that lie apart: their vectors do not depend on rounding. */
+static void symmetric(struct trial *t)
+{
+    float *p = trial_at(t, "p");
+    int64_t n = trial_dim(t, 'S'), ld = trial_ld(t, "p");
+    for (int64_t b = 0; b < trial_dim(t, 'B'); b++, p += n * ld)
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t j = 0; j <= i; j++) {
+                p[i * ld + j] = i == j ? (float)(2 * i + 1) : 0.3f * p[i * ld + j];
+                p[j * ld + i] = p[i * ld + j];
+            }
+}
+#define EIGEN(b, n) .ws_bytes = mt_eigen_ws_bytes(b, n), .fill = symmetric, .one_type = true
+TEST(eigen_basis)
+{
+    TRY(eigen_basis, "B=2 S=12", .scalar = {I_(0)}, EIGEN(2, 12));
+    TRY(eigen_basis, "B=2 S=24", .scalar = {I_(1)}, EIGEN(2, 24));
+    TRY(eigen_basis, "B=18 S=5", .scalar = {I_(1)}, EIGEN(18, 5), .pad = 3);
+    TRY(eigen_basis, "B=2 S=24", .scalar = {I_(2)}, EIGEN(2, 24));
+    TRY(eigen_basis, "B=18 S=5", .scalar = {I_(2)}, EIGEN(18, 5), .pad = 3);
+    TRY(eigen_basis, "B=1 S=1", .scalar = {I_(2)}, EIGEN(1, 1));
 }
 TEST(init_normal)
 {

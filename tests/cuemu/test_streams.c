@@ -278,11 +278,13 @@ TEST(refusals)
     side_init(&s, CUDA);
     mt_row_add(&s.ledger, MT_DEVICE_ARENA, MT_ROW_WEIGHT, 3 << 20, "large");
     setenv("CUEMU_MEM_MB", "2", 1);
-    CHECK(mt_cuda_open(&none, &s.ctx, s.target, &(struct mt_cuda_options){0, 4096}, &e) == MT_NOFIT);
+    CHECK(mt_cuda_open(&none, &s.ctx, s.target, &(struct mt_cuda_options){.scratch_bytes = 4096}, &e) ==
+          MT_NOFIT);
     CHECK(strstr(e.msg, "3145728 bytes") != NULL && none == NULL && s.ctx.arena[0] == NULL);
     unsetenv("CUEMU_MEM_MB");
     e = (mt_err){0};
-    CHECK(mt_cuda_open(&none, &s.ctx, s.target, &(struct mt_cuda_options){7, 4096}, &e) == MT_DEVICE);
+    CHECK(mt_cuda_open(&none, &s.ctx, s.target, &(struct mt_cuda_options){.device = 7, .scratch_bytes = 4096},
+                       &e) == MT_DEVICE);
     CHECK(strstr(e.msg, "device 7") != NULL);
     side_close(&s);
 }

@@ -8,6 +8,7 @@
 
 #include "ckpt/ckpt.h"
 #include "ckpt/file.h"
+#include "small.h"
 #include "tests/train/ranks.h"
 #include "train/run.h"
 
@@ -21,15 +22,6 @@ enum { STEPS = 1, RUNS = 1, SANITIZED = 1 };
 enum { STEPS = 20, RUNS = 6, SANITIZED = 0 };
 #endif
 enum { SEQUENCES = 4 };
-
-#define MODEL                                                                                        \
-    "model.vocab=61 model.dim=32 model.layers=2 model.heads=2 model.kv_heads=1 model.head_dim=16 "   \
-    "model.qk_norm=true "                                                                            \
-    "model.first_dense=1 model.ffn=48 model.experts=4 model.top_k=2 model.expert_ffn=16 "            \
-    "model.shared_ffn=16 "                                                                           \
-    "model.score=sigmoid model.bias_rate=0.001 moe.buffer_factor=4 "                                 \
-    "train.seq_len=24 train.micro_batch=1 train.global_batch=4 train.loss_chunk=20 train.steps=100 " \
-    "optim.lr=3e-3 optim.warmup_steps=4 optim.decay_ratio=0.4 "
 
 /* ---- a step's sequences, in any order ---- */
 /* Two documents, each counting up by its own step from a random token: there is something to learn. */
@@ -64,7 +56,8 @@ static void batch(const struct training *t, int64_t step, int shuffled)
 
 /* ---- runs ---- */
 struct outcome {
-    double loss[STEPS], norm[STEPS];
+    double loss[STEPS], norm[STEPS], aux[MT_N_AUX];
+    int64_t steps; /* 0: STEPS */
     struct ranks_values v;
 };
 static bool run(struct outcome *o, const char *options, int world, int shuffled)
@@ -76,12 +69,13 @@ static bool run(struct outcome *o, const char *options, int world, int shuffled)
     if (!CHECK(training_config(&t.cfg, text))) return false;
     mt_status st = mt_session_open(&t.s, &t.cfg, world, false, &e);
     if (st == MT_OK) st = mt_session_run(&t.s, mt_fill_step, &e);
-    for (int64_t i = 0; i < STEPS && st == MT_OK; i++) {
+    for (int64_t i = 0; i < (o->steps ? o->steps : STEPS) && st == MT_OK; i++) {
         batch(&t, i, shuffled);
         for (int r = 0; r < world; r++) t.s.rank[r].step.step = i;
         st = mt_session_run(&t.s, mt_train_step, &e);
         o->loss[i] = t.s.rank[0].step.loss / (double)t.s.rank[0].step.valid;
         o->norm[i] = t.s.rank[0].step.norm;
+        memcpy(o->aux, t.s.rank[0].step.aux, sizeof o->aux);
         CHECK(t.s.rank[0].step.updated);
     }
     if (!CHECK(st == MT_OK)) printf("  %s\n  with %s\n", e.msg, options);
@@ -124,10 +118,6 @@ static bool spread_find(struct apart *spread, struct outcome *first, const char 
     return ok && CHECK(spread->loss > 0 && spread->norm > 0 && spread->values > 0);
 }
 
-/* Weights, moments and activations on the host, the optimizer's arithmetic there too; FlexShard over ranks that share experts. */
-#define OFFLOAD                                                                              \
-    "offload.masters=host offload.moments=host offload.grads=host offload.slot_bytes=20000 " \
-    "offload.activations.fraction=1 "
 struct machine_run {
     const char *dtype, *options, *order;
     int world;
@@ -216,6 +206,32 @@ TEST(further_tokens)
                   fabs(cuda.mtp_loss[k] / cpu.mtp_loss[k] - 1) <= 1e-5);
     }
     cuemu_set_order("lazy", 1);
+}
+
+/* Groups, capacity, and all that routers learn besides, over ranks that share experts: as on the cpu, whatever streams do. */
+TEST(router)
+{
+#define ROUTER                                                                                            \
+    "train.dtype=f32 mesh.ep=2 model.experts=8 model.n_group=4 model.topk_group=2 moe.capacity_factor=1 " \
+    "moe.aux_loss_sequence=0.1 moe.aux_loss_global=0.3 moe.z_loss=0.1 train.global_batch=8 "
+    enum { FEW = STEPS < 3 ? STEPS : 3 };
+    static const char *const orders[] = {"lazy", "eager"};
+    struct outcome cpu = {.steps = FEW};
+    bool ok = run(&cpu, ROUTER "device.type=cpu", 4, 0);
+    for (int i = 0; ok && i < 2; i++) {
+        struct outcome cuda = {.steps = FEW};
+        cuemu_set_order(orders[i], 1);
+        if (run(&cuda, ROUTER "device.type=cuda", 4, 0)) {
+            for (int k = 0; k < FEW; k++)
+                CHECK(fabs(cuda.loss[k] / cpu.loss[k] - 1) <= 1e-5 &&
+                      fabs(cuda.norm[k] / cpu.norm[k] - 1) <= 1e-5);
+            for (int k = 0; k < MT_N_AUX; k++)
+                CHECK(cpu.aux[k] > 0 && fabs(cuda.aux[k] / cpu.aux[k] - 1) <= 1e-5);
+        }
+        ranks_values_release(&cuda.v);
+    }
+    cuemu_set_order("lazy", 1);
+    ranks_values_release(&cpu.v);
 }
 
 /* What a step enqueues is what was recorded on sim, laid out and proved: with every option that moves something. */
@@ -377,7 +393,13 @@ TEST(nothing_to_report)
 #endif
     for (int i = first; i < N_MACHINE_RUNS; i += 3) {
         struct outcome cuda = {0};
-        CHECK(run_on_cuda(&cuda, &runs[i]) && isfinite(cuda.loss[0]) && cuda.loss[0] < 6);
+        struct machine_run k = runs[i];
+        char options[400];
+        snprintf(options, sizeof options,
+                 "%s moe.aux_loss_sequence=0.1 moe.aux_loss_global=0.3 moe.z_loss=0.1 moe.capacity_factor=1",
+                 k.options);
+        k.options = options;
+        CHECK(run_on_cuda(&cuda, &k) && isfinite(cuda.loss[0]) && cuda.loss[0] < 6);
         ranks_values_release(&cuda.v);
     }
 }
@@ -391,6 +413,7 @@ int main(void)
     RUN(f32);
     RUN(bf16);
     RUN(further_tokens);
+    RUN(router);
     RUN(record_equals_sim);
     RUN(checkpoint);
     RUN(saved_while_it_trains);

@@ -209,14 +209,18 @@ static const char *put_corpus(int32_t lengths[DOCUMENTS])
 }
 
 /* By what the attention kernel is told. */
-static int64_t pairs_of_filled(const mt_split *split, const mt_sample_rules *rules, int64_t unit)
+static int64_t pairs_of_filled(const mt_split *split, const mt_sample_rules *rules, int64_t unit,
+                               int64_t window)
 {
     int32_t tokens[T], labels[T], begin[T], pos[T];
     mt_sample out = {tokens, labels, begin, pos};
     int64_t n_labels = 0, pairs = 0;
     mt_err e = {0};
     CHECK_INT(mt_sample_fill(split, rules, &out, &n_labels, unit, 1000, &e), MT_OK);
-    for (int i = 0; i < T; i++) pairs += 1000 + i - begin[i] + 1;
+    for (int i = 0; i < T; i++) {
+        int64_t seen = 1000 + i - begin[i] + 1;
+        pairs += seen < window ? seen : window;
+    }
     return pairs;
 }
 
@@ -238,8 +242,11 @@ TEST(pairs_are_those_that_attention_sees)
         int64_t least = INT64_MAX, most = 0;
         for (int s = 0; s < 2; s++)
             for (int64_t u = 0; u < split[s].count; u++) {
-                int64_t pairs = mt_sample_pairs(&split[s], &rules, u);
-                CHECK_INT(pairs, pairs_of_filled(&split[s], &rules, u));
+                int64_t pairs = mt_sample_pairs(&split[s], &rules, u, 0);
+                CHECK_INT(pairs, pairs_of_filled(&split[s], &rules, u, T));
+                for (int64_t w = 1; w <= T; w++)
+                    CHECK_INT(mt_sample_pairs(&split[s], &rules, u, w),
+                              pairs_of_filled(&split[s], &rules, u, w));
                 least = pairs < least ? pairs : least;
                 most = pairs > most ? pairs : most;
             }
@@ -259,9 +266,11 @@ TEST(costs_are_read_in_the_order_of_the_step)
                            .n = 1,
                            .seed = 9,
                            .rules = {.seq_len = T, .vocab = TOKENS, .eod = -1, .document_mask = true}};
-    mt_balance_price price = mt_balance_price_of(1e6, 3, 4, 16, 8);
+    mt_balance_price price = mt_balance_price_of(&(mt_balance_model){
+        .parameters = 1e6, .full = 3, .near = 2, .window = 3, .heads = 4, .key = 16, .value = 8});
     CHECK_CLOSE(price.token, 6e6, 0);
     CHECK_CLOSE(price.pair, 6 * 3 * 4 * 24, 0);
+    CHECK_CLOSE(price.near, 6 * 2 * 4 * 24, 0);
     CHECK_INT(mt_corpus_open(&c, &o, &e), MT_OK);
     mt_balance b = open_balance(3, 2, 2, false);
     mt_balance_read(&b, &c, price, 5);
@@ -269,7 +278,10 @@ TEST(costs_are_read_in_the_order_of_the_step)
     for (int64_t i = 0; i < 12; i++) {
         int64_t number = 5 * 12 + i, n = train->count,
                 unit = mt_permute(9, (uint64_t)(number / n), number % n, n);
-        CHECK_CLOSE(b.cost[i], 6e6 * T + 1728. * (double)pairs_of_filled(train, &o.rules, unit), 0);
+        CHECK_CLOSE(b.cost[i],
+                    6e6 * T + 1728. * (double)pairs_of_filled(train, &o.rules, unit, T) +
+                        1152. * (double)pairs_of_filled(train, &o.rules, unit, 3),
+                    0);
     }
     mt_balance_close(&b);
     mt_corpus_close(&c);

@@ -135,7 +135,7 @@ TEST(balanced_batches_are_the_same_sequences)
     CHECK_INT(mt_bins_write(&x, o.train->path, 64, &e), MT_OK);
     mt_index_close(&x);
     o.seq_len = 64;
-    o.price = (mt_balance_price){1, 1};
+    o.price = (mt_balance_price){.token = 1, .pair = 1};
     arrays want = arrays_open(n), got = arrays_open(n);
     for (int k = 0; k < 20; k++) {
         o.mode = k % 2 ? MT_DATA_PACKED : MT_DATA_WINDOWS;
@@ -170,7 +170,7 @@ TEST(balanced_alike_by_every_process)
     o.seq_len = 40;
     o.micro_batch = 1;
     o.n_ranks = o.local_ranks = 4;
-    o.price = (mt_balance_price){1, 1};
+    o.price = (mt_balance_price){.token = 1, .pair = 1};
     o.balance = true;
     CHECK_INT(mt_loader_open(&all, &o, &e), MT_OK);
     o.local_ranks = 1;

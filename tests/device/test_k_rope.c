@@ -1,23 +1,33 @@
 /* Rotary positions: the table, the turn, and that the turn back undoes it. */
 #include "kernel_check.h"
 
-TEST(table)
+/* Frequencies of pairs before low stay, those behind high are divided by the factor; all values times the gain. */
+static void check_table(double factor, double low, double high, double gain)
 {
     enum { S = 3001, R = 10 };
     const double theta = 10000;
     double *want = kc_new(S * R);
     for (int p = 0; p < S; p++)
         for (int i = 0; i < R / 2; i++) {
+            long double share = i <= low ? 0 : i >= high ? 1 : (i - (long double)low) / (high - low);
             long double angle = (long double)p / powl((long double)theta, 2.0L * i / R);
-            want[p * R + i] = (double)cosl(angle);
-            want[p * R + R / 2 + i] = (double)sinl(angle);
+            angle = angle * (1 - share) + angle / factor * share;
+            want[p * R + i] = (double)(gain * cosl(angle));
+            want[p * R + R / 2 + i] = (double)(gain * sinl(angle));
         }
-    struct kc k = {.op = MT_OP_rope_table, .kernel = mt_cpu_rope_table, .s = {{.f = theta}}};
+    struct kc k = {.op = MT_OP_rope_table,
+                   .kernel = mt_cpu_rope_table,
+                   .s = {{.f = theta}, {.f = factor}, {.f = low}, {.f = high}, {.f = gain}}};
     kc_arg(&k, MT_F32, S, R, 0, 2, NULL);
     kc_run(&k);
     kc_check_scaled(&k, 0, want, 6.1e-8, 0);
     kc_release(&k);
     free(want);
+}
+TEST(table)
+{
+    check_table(1, 0, 1, 1);
+    check_table(40, 1, 3, 0.7);
 }
 
 struct turn {

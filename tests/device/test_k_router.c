@@ -89,15 +89,21 @@ TEST(gradient_of_w)
 /* ---- choice and gates, and their gradient ---- */
 
 struct route {
-    int64_t N, E, K, score, norm;
+    int64_t N, E, K, score, norm, forced, groups, limit, best2;
     double scale;
     double *logits, *bias, *ids, *gates, *dgates, *dlogits;
     bool frozen; /* ids stay as they are: what is differentiated */
 };
 static struct route route_new(int64_t N, int64_t E, int64_t K, int variant)
 {
-    struct route r = {
-        .N = N, .E = E, .K = K, .score = variant & 1, .norm = variant >> 1, .scale = variant == 2 ? 1 : 2.5};
+    struct route r = {.N = N,
+                      .E = E,
+                      .K = K,
+                      .groups = 1,
+                      .limit = 1,
+                      .score = variant & 1,
+                      .norm = variant >> 1,
+                      .scale = variant == 2 ? 1 : 2.5};
     r.logits = kc_random(MT_F32, N * E, 4, 1);
     r.bias = kc_random(MT_F32, E, 0.05, 2);
     r.dgates = kc_random(MT_F32, N * K, 1, 3);
@@ -118,6 +124,37 @@ static void scores(const struct route *r, int64_t n, double *s)
     for (int64_t e = 0; e < r->E; e++) sum += s[e] = exp(r->logits[n * r->E + e] - top);
     for (int64_t e = 0; e < r->E; e++) s[e] = r->score ? 1 / (1 + exp(-r->logits[n * r->E + e])) : s[e] / sum;
 }
+/* Groups in the order of their scores, found by sorting: those behind the first `limit` are out. */
+struct group {
+    double score;
+    int64_t id;
+};
+static int better_group(const void *a, const void *b)
+{
+    const struct group *x = a, *y = b;
+    return x->score > y->score ? -1 : x->score < y->score ? 1 : x->id < y->id ? -1 : 1;
+}
+static int falling(const void *a, const void *b)
+{
+    const double *x = a, *y = b;
+    return *x > *y ? -1 : *x < *y;
+}
+static void route_groups(const struct route *r, double *choice)
+{
+    int64_t n = r->E / r->groups;
+    struct group *g = calloc((size_t)r->groups, sizeof *g);
+    double *own = kc_new(n);
+    MT_ASSERT(g);
+    for (int64_t i = 0; i < r->groups; i++) {
+        memcpy(own, choice + i * n, (size_t)n * sizeof *own);
+        qsort(own, (size_t)n, sizeof *own, falling);
+        g[i] = (struct group){r->best2 ? own[0] + own[1] : own[0], i};
+    }
+    qsort(g, (size_t)r->groups, sizeof *g, better_group);
+    for (int64_t i = r->limit; i < r->groups; i++)
+        for (int64_t e = 0; e < n; e++) choice[g[i].id * n + e] = -INFINITY;
+    free(g), free(own);
+}
 static void route_fwd(struct route *r)
 {
     double *s = kc_new(r->E), *choice = kc_new(r->E);
@@ -125,6 +162,7 @@ static void route_fwd(struct route *r)
         double sum = 0;
         scores(r, n, s);
         for (int64_t e = 0; e < r->E; e++) choice[e] = s[e] + r->bias[e];
+        if (r->groups > 1) route_groups(r, choice);
         for (int64_t k = 0; k < r->K; k++) {
             int64_t best = 0;
             for (int64_t e = 1; e < r->E; e++)
@@ -185,7 +223,13 @@ static struct kc run_topk(const struct route *r, int64_t pad)
 {
     struct kc k = {.op = MT_OP_router_topk,
                    .kernel = mt_cpu_router_topk,
-                   .s = {{.i = r->score}, {.i = r->norm}, {.f = r->scale}}};
+                   .s = {{.i = r->score},
+                         {.i = r->norm},
+                         {.f = r->scale},
+                         {.i = r->forced},
+                         {.i = r->groups},
+                         {.i = r->limit},
+                         {.i = r->best2}}};
     kc_arg(&k, MT_I32, r->N, r->K, 0, pad, NULL);
     kc_arg(&k, MT_F32, r->N, r->K, 0, pad + 1, NULL);
     kc_arg(&k, MT_F32, r->N, r->E, 0, pad + 2, r->logits);
@@ -233,6 +277,56 @@ TEST(topk_bias_chooses_but_does_not_weigh)
     kc_check_close(&k, 1, gates, 5e-7);
     kc_release(&k);
     route_free(&r);
+}
+/* The best groups only, by their best expert or their two best; the reference sorts. */
+TEST(topk_of_the_best_groups)
+{
+    static const int64_t shape[][5] = {
+        {33, 24, 4, 6, 3}, {9, 256, 8, 8, 4}, {5, 12, 3, 4, 1}, {3, 8, 2, 4, 4}};
+    for (int variant = 0; variant < 8; variant++)
+        for (int s = 0; s < 4; s++) {
+            struct route r = route_new(shape[s][0], shape[s][1], shape[s][2], variant & 3);
+            r.groups = shape[s][3], r.limit = shape[s][4], r.best2 = variant >> 2;
+            route_fwd(&r);
+            struct kc k = run_topk(&r, s);
+            kc_check_equal(&k, 0, r.ids);
+            kc_check_close(&k, 1, r.gates, 5e-7);
+            kc_release(&k);
+            route_free(&r);
+        }
+}
+/* Groups {0 1}, {2 3}, {4 5} with equal scores: the lower ones; and a group of two good ones beats the one with the best. */
+TEST(topk_groups_that_tie)
+{
+    struct route r = route_new(2, 6, 2, 1);
+    const double logits[12] = {0, 1, 1, 0, 1, 0, /**/ 3, -3, 1, 1, 0, 0};
+    memcpy(r.logits, logits, sizeof logits);
+    for (int e = 0; e < 6; e++) r.bias[e] = 0;
+    r.groups = 3;
+    for (r.best2 = 0; r.best2 < 2; r.best2++) {
+        struct kc k;
+        r.limit = r.best2 ? 1 : 2;
+        k = run_topk(&r, 0);
+        kc_check_equal(&k, 0, r.best2 ? (const double[]){1, 0, 2, 3} : (const double[]){1, 2, 0, 2});
+        kc_release(&k);
+    }
+    route_free(&r);
+}
+/* In turn, from the start of every sequence of five tokens on; gates are those of the experts that a token was sent to. */
+TEST(topk_forced)
+{
+    for (int variant = 0; variant < 4; variant++) {
+        struct route r = route_new(10, 6, 2, variant);
+        r.forced = 5;
+        for (int i = 0; i < 20; i++) r.ids[i] = i % 10 % 6;
+        r.frozen = true;
+        route_fwd(&r);
+        struct kc k = run_topk(&r, 1);
+        kc_check_equal(&k, 0, r.ids);
+        kc_check_close(&k, 1, r.gates, 5e-7);
+        kc_release(&k);
+        route_free(&r);
+    }
 }
 TEST(topk_nan_and_infinity)
 {
@@ -371,6 +465,9 @@ int main(void)
     RUN(topk);
     RUN(topk_ties_go_to_the_lower_id);
     RUN(topk_bias_chooses_but_does_not_weigh);
+    RUN(topk_of_the_best_groups);
+    RUN(topk_groups_that_tie);
+    RUN(topk_forced);
     RUN(topk_nan_and_infinity);
     RUN(backward);
     RUN(backward_nan_shows);

@@ -18,24 +18,36 @@ TEST(the_device_knows_its_matrix_products)
     CHECK(d.isa == MT_ISA_SCALAR && d.gemm[MT_F32]->dtype == MT_F32 && d.gemm[MT_BF16]->dtype == MT_BF16);
     CHECK(d.gemm[MT_F32]->isa == MT_ISA_SCALAR);
 }
-static int swiglu_parts(int64_t N)
+static int swiglu_parts(int64_t N, int workers)
 {
     char msg[256];
     struct mt_call c = {0};
     mt_view v[2] = {mt_view_of(0, MT_BF16, 0, N, 64, 0), mt_view_of(1, MT_BF16, 0, N, 128, 0)};
     CHECK(!mt_op_bind(MT_OP_swiglu_fwd, v, &c, msg));
-    return mt_cpu_parts(&c);
+    return mt_cpu_parts(&c, workers);
 }
 TEST(parts_grow_with_the_work)
 {
-    CHECK_INT(swiglu_parts(0), 1);
-    CHECK_INT(swiglu_parts(8), 1);
-    CHECK(swiglu_parts(10000) > 4);
+    CHECK_INT(swiglu_parts(0, 64), 1);
+    CHECK_INT(swiglu_parts(8, 64), 1);
+    CHECK(swiglu_parts(10000, 64) > 4);
     for (int64_t n = 1, last = 1; n < 1 << 30; n *= 3) {
-        int now = swiglu_parts(n);
+        int now = swiglu_parts(n, 64);
         CHECK(now >= last && now <= 64);
         last = now;
     }
+}
+TEST(parts_grow_with_the_workers)
+{
+    const int64_t large = 1 << 20;
+    CHECK_INT(swiglu_parts(8, 1), 1);
+    for (int workers = 1, last = 0; workers < 8; workers++) {
+        int now = swiglu_parts(large, workers);
+        CHECK(now > last && now >= 2 * workers && now < 64);
+        last = now;
+    }
+    CHECK_INT(swiglu_parts(large, 8), 64);
+    CHECK_INT(swiglu_parts(large, 4096), 64);
 }
 TEST(shares_cover_everything_once)
 {
@@ -56,6 +68,7 @@ int main(void)
     RUN(every_op_has_a_kernel_of_its_own);
     RUN(the_device_knows_its_matrix_products);
     RUN(parts_grow_with_the_work);
+    RUN(parts_grow_with_the_workers);
     RUN(shares_cover_everything_once);
     return DONE();
 }

@@ -210,7 +210,7 @@ static void *run_one(void *arg)
 TEST(a_watcher_sees_who_waits_where)
 {
     struct process p[SIDES];
-    struct mt_stand at = {0}, other = {0};
+    struct mt_rank_stand at = {0}, other = {0};
     pthread_t thread[SIDES];
     struct link link = {.mu = PTHREAD_MUTEX_INITIALIZER};
     memset(p, 0, sizeof p);

@@ -13,8 +13,9 @@
     "{", "}", "[", "]", ",", ":", "\"", "\\u0000", "\\", "null", "true", "false", "-1", "0", "1", "2", "64", \
         "0.5", "1e300", "1e999", "9007199254740992", "18446744073709551615", "\"rope_parameters\":{",        \
         "\"rope_theta\":", "\"head_dim\":", "\"num_experts\":", "\"mlp_only_layers\":[0]",                   \
-        "\"n_shared_experts\":", "glm4_moe", "qwen3", "qwen2", "llama", "mixtral", "deepseek_v3",            \
-        "\"weight_map\":{", "../", "model.safetensors", "\"hidden_size\":8,", "\xff", "\xc3\xa4", " "
+        "\"n_shared_experts\":", "\"rope_scaling\":{\"type\":\"yarn\",", "\"sliding_window\":3,",            \
+        "glm4_moe", "qwen3", "qwen2", "llama", "mixtral", "deepseek_v3", "\"weight_map\":{", "../",          \
+        "model.safetensors", "\"hidden_size\":8,", "\xff", "\xc3\xa4", " "
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

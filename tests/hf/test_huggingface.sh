@@ -15,10 +15,11 @@ refused() { # WHAT CODE PATTERN
 options_of() { sed 's/ *#.*//' "$1/config.yaml"; }
 
 # There and back
-for family in qwen3_moe mixtral glm4_moe qwen3 qwen2 llama; do
+for family in qwen3_moe mixtral glm4_moe qwen3 qwen2 llama deepseek_v3 deepseek_v3_plain qwen3_window; do
+    type=${family%_plain} type=${type%_window}
     run "$MT_BIN" ckpt import "$golden/$family" "$work/$family"
     check "$family: import" ended 0
-    check "$family: named" says "^family: $family\$"
+    check "$family: named" says "^family: $type\$"
     run "$MT_BIN" ckpt verify "$work/$family"
     check "$family: a checkpoint" says 'valid, step 0$'
     run "$MT_BIN" ckpt export "$work/$family" "$work/$family.hf" --dtype f32 --shard-bytes 9000 --tokenizer README.md
@@ -26,7 +27,7 @@ for family in qwen3_moe mixtral glm4_moe qwen3 qwen2 llama; do
     check "$family: several files" says "^$work/$family.hf: [0-9]+ files of weights, f32\$"
     check "$family: an index" grep -q '"model.norm.weight": "model-0000[0-9]-of-0000[0-9].safetensors"' "$work/$family.hf/model.safetensors.index.json"
     check "$family: the tokenizer" cmp -s README.md "$work/$family.hf/README.md"
-    check "$family: model_type" grep -q "\"model_type\": \"$family\"" "$work/$family.hf/config.json"
+    check "$family: model_type" grep -q "\"model_type\": \"$type\"" "$work/$family.hf/config.json"
     run "$MT_BIN" ckpt import "$work/$family.hf" "$work/$family.again"
     check "$family: back" ended 0
     run "$MT_BIN" ckpt diff "$work/$family" "$work/$family.again"
@@ -106,6 +107,20 @@ check "modules left: told" says '^ignored: model.layers.2.eh_proj.weight: of a l
 check "modules left: the model alone" grep -q 'mtp_depth: 0' "$work/mtp.alone/config.yaml"
 run "$MT_BIN" sample "$work/mtp/ckpt/step-00000002" --tokens 3
 check "modules: a sample" ended 0
+latent=(model.attention=mla model.kv_heads=2 model.q_lora_rank=24 model.kv_lora_rank=16 model.rotary_dims=8 model.v_head_dim=16)
+run "$MT_BIN" train "$work/small.yaml" run.dir="$work/latent" train.steps=2 model.score=sigmoid "${latent[@]}" model.mtp_depth=1
+check "modules with latent attention: a run" ended 0
+run "$MT_BIN" ckpt export "$work/latent/ckpt/step-00000002" "$work/latent.hf"
+check "modules with latent attention: export" ended 0
+check "modules with latent attention: counted" grep -q '"num_nextn_predict_layers": 1' "$work/latent.hf/config.json"
+check "modules with latent attention: the family" grep -q '"model_type": "deepseek_v3"' "$work/latent.hf/config.json"
+for name in eh_proj shared_head.norm self_attn.kv_b_proj; do
+    check "modules with latent attention: $name" grep -qa "\"model.layers.2.$name.weight\"" "$work/latent.hf/model.safetensors"
+done
+run "$MT_BIN" ckpt import "$work/latent.hf" "$work/latent.ck" --mtp
+check "modules with latent attention: import" ended 0
+run "$MT_BIN" ckpt diff "$work/latent/ckpt/step-00000002" "$work/latent.ck"
+check "modules with latent attention: nothing but moments differs" test "$(grep -vc 'optim\.' "$work/out")" = 3
 run "$MT_BIN" ckpt import "$golden/llama" "$work/x" --mtp
 check "no modules to read: exit code" ended 2
 check "no modules to read: said" says 'no layers that predict further tokens'
@@ -137,15 +152,35 @@ run "$MT_BIN" ckpt import "$work/nothing" "$work/x"
 check "import of nothing" ended 5
 
 # config.json
-copy_of llama && config 's/"model_type": "llama"/"model_type": "deepseek_v3"/'
-refused "MLA" 2 'model_type "deepseek_v3" cannot be read: it has multi-head latent attention'
+copy_of deepseek_v3 && config 's/"model_type": "deepseek_v3"/"model_type": "deepseek_v2"/'
+refused "an older router" 2 'model_type "deepseek_v2" cannot be read: its router.s rule'
+copy_of deepseek_v3 && config 's/"model_type": "deepseek_v3"/"model_type": "kimi_k2"/' && import_bad
+check "Kimi-K2 is DeepSeek-V3" says '^family: deepseek_v3$'
+copy_of deepseek_v3 && config '/"n_group": 1/d'
+refused "no number of groups" 2 '8 does not divide model.experts, which is 6'
+copy_of deepseek_v3 && config 's/"qk_nope_head_dim": 6/"qk_nope_head_dim": 0/'
+refused "nothing but rotated dimensions" 5 'qk_nope_head_dim is no whole number from 1 to 1024'
+copy_of deepseek_v3 && config 's/"num_key_value_heads": 4/"num_key_value_heads": 2/'
+refused "shared keys" 2 'every query head has a key of its own'
+copy_of deepseek_v3 && config 's/"mscale": 0.7/"mscale": 0.7, "attention_factor": 1.5/'
+refused "a factor of its own" 2 "YaRN's attention_factor cannot be expressed"
+copy_of deepseek_v3 && config '/"mscale_all_dim"/d; s/"mscale": 0.7,/"mscale": 0.7, "truncate": true,/'
+refused "one weight of two" 2 "YaRN's mscale is 0.7 without an mscale_all_dim"
+copy_of qwen3_window && config 's/"full_attention"/"chunked_attention"/'
+refused "another attention" 2 'layer_types has something else than full_attention and sliding_attention'
+copy_of qwen3_window && config 's/"sliding_window": 7/"sliding_window": null/'
+refused "no width" 2 'layer_types has sliding_attention, but there is no sliding_window'
+copy_of qwen3_window && config 's/"sliding_window": 7/"sliding_window": 0/'
+refused "a width of nothing" 5 'sliding_window is no whole number from 1 to 16 Mi'
+copy_of mixtral && config 's/"sliding_window": null/"sliding_window": 9/' && import_bad
+check "a window in all layers" grep -q '^  window: 9 ' "$work/out-bad/config.yaml"
 copy_of llama && config 's/"model_type": "llama"/"model_type": "gemma"/'
-refused "another family" 2 'model_type "gemma" is no family that is read; these are: glm4_moe, qwen3_moe'
+refused "another family" 2 'model_type "gemma" is no family that is read; these are: deepseek_v3, glm4_moe, qwen3_moe'
 copy_of llama && config 's/"rope_scaling": null/"rope_scaling": {"type": "linear", "factor": 2.0}/'
-refused "scaled positions" 2 'rope_scaling is not null'
-copy_of glm4_moe && config 's/"n_group": 1/"n_group": 2/'
-refused "groups of experts" 2 'n_group is not 1'
-copy_of glm4_moe && config 's/"n_routed_experts": 6/"n_routed_experts": 0/; s/"num_experts_per_tok": 2/"num_experts_per_tok": 0/; s/"moe_intermediate_size": 8/"moe_intermediate_size": 0/; s/"first_k_dense_replace": 1/"first_k_dense_replace": 0/'
+refused "scaled positions" 2 'rope_type is neither "default" nor "yarn"'
+copy_of glm4_moe && config 's/"n_group": 2/"n_group": 4/'
+refused "groups that do not divide the experts" 2 '4 does not divide model.experts, which is 6'
+copy_of glm4_moe && config 's/"n_routed_experts": 6/"n_routed_experts": 0/; s/"num_experts_per_tok": 2/"num_experts_per_tok": 0/; s/"moe_intermediate_size": 8/"moe_intermediate_size": 0/; s/"first_k_dense_replace": 1/"first_k_dense_replace": 0/; s/"n_group": 2/"n_group": 1/'
 refused "a mixture of nothing" 2 'the nearest family, qwen3, cannot express that'
 copy_of qwen3_moe && config 's/"num_experts_per_tok": 2,//'
 refused "a missing key" 5 "config.json' has no num_experts_per_tok"

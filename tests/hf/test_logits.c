@@ -134,6 +134,9 @@ FAMILY(glm4_moe)
 FAMILY(qwen3)
 FAMILY(qwen2)
 FAMILY(llama)
+FAMILY(deepseek_v3)
+FAMILY(deepseek_v3_plain)
+FAMILY(qwen3_window)
 
 static char *const *given;
 TEST(given_folder)
@@ -155,5 +158,8 @@ int main(int argc, char **argv)
     RUN(qwen3);
     RUN(qwen2);
     RUN(llama);
+    RUN(deepseek_v3);
+    RUN(deepseek_v3_plain);
+    RUN(qwen3_window);
     return DONE();
 }

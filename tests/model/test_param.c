@@ -1,7 +1,7 @@
 /* The parameter table: counts, names, and the reference model. */
 #include "check.h"
 #include "device/cpu/isa.h"
-#include "model/param.h"
+#include "model/model.h"
 
 static bool load(mt_config *c, const char *path, int n, char *const *arg)
 {
@@ -63,10 +63,9 @@ TEST(presets)
         double total, active, unit_total, unit_active;
         bool ends;
     } published[] = {
-        {"qwen3-30b-a3b", 30.5, 3.3, 0.1, 0.1, true},
-        {"qwen3-235b-a22b", 235, 22, 1, 1, true},
-        {"mixtral-8x7b", 46.7, 12.9, 0.1, 0.1, true},
-        {"glm-4.5-air", 106, 12, 1, 1, false},
+        {"qwen3-30b-a3b", 30.5, 3.3, 0.1, 0.1, true}, {"qwen3-235b-a22b", 235, 22, 1, 1, true},
+        {"mixtral-8x7b", 46.7, 12.9, 0.1, 0.1, true}, {"glm-4.5-air", 106, 12, 1, 1, false},
+        {"deepseek-v3", 671, 37, 1, 1, true},         {"kimi-k2", 1000, 32, 100, 1, true},
     };
     for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
         char path[96];
@@ -192,6 +191,33 @@ TEST(flops)
                 (double)(s.L * s.H * s.A) * 3 * 4 * 256, 1);
 }
 
+/* Every third of six layers, and the first two, see whole documents. */
+TEST(windows)
+{
+    static const bool near[] = {false, false, false, true, true, false};
+    mt_config c;
+    char *const arg[] = {(char[]){"model.layers=6"}, (char[]){"model.window=100"},
+                         (char[]){"model.window_full_first=2"}, (char[]){"model.window_full_every=3"}};
+    if (!load(&c, NULL, 4, arg)) return;
+    struct mt_shape s = mt_shape_of(&c);
+    for (int64_t l = 0; l < 6; l++) CHECK_INT(mt_is_near(&s, l), near[l]);
+    CHECK_INT(mt_near_layers(&s), 2);
+    /* Blocks of modules are as the last layer. */
+    for (int k = 0; k < 2; k++) {
+        struct mt_shape more = s;
+        more.L += 2, more.mtp = 2;
+        more.full_every = k ? 0 : 3;
+        for (int64_t l = 6; l < 8; l++) CHECK_INT(mt_is_near(&more, l), k);
+        CHECK_INT(mt_near_layers(&more), k ? 6 : 2);
+    }
+    CHECK_INT(mt_model_pairs(&s, 0), 512 * 513 / 2);
+    CHECK_INT(mt_model_pairs(&s, 3), 100 * 101 / 2 + 412 * 100);
+    /* As many keys a token as the band of a window has, but for the diagonal. */
+    double of_key = 12 * (double)(s.H * s.A), base = mt_flops_per_token(&s, 0);
+    CHECK_CLOSE((mt_flops_per_token(&s, 512) - base) / of_key, 4 * 256 + 2 * (100 - 100 * 100 / 1024.), 1e-9);
+    CHECK_CLOSE((mt_flops_per_token(&s, 50) - base) / of_key, 6 * 25, 1e-9);
+}
+
 int main(void)
 {
     RUN(reference_model);
@@ -200,5 +226,6 @@ int main(void)
     RUN(names);
     RUN(initial_spread);
     RUN(flops);
+    RUN(windows);
     return DONE();
 }

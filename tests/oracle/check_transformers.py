@@ -32,6 +32,12 @@ def build(c):
         rope_parameters=dict(rope_type="default", rope_theta=c.theta, partial_rotary_factor=c.R / c.A))
     if c.fixture == "dense":
         config = transformers.Qwen2Config(**common)
+    elif c.fixture == "window":
+        near = [ref.window_of(c, l) > 0 for l in range(c.L)]
+        common.pop("head_dim")
+        config = transformers.Qwen3Config(
+            **common, head_dim=c.A, use_sliding_window=True, sliding_window=c.window,
+            layer_types=["sliding_attention" if n else "full_attention" for n in near])
     elif c.fixture == "moe_softmax":
         config = transformers.Qwen3MoeConfig(**common, num_experts=c.E, num_experts_per_tok=c.K,
                                              moe_intermediate_size=c.F, norm_topk_prob=c.norm)
@@ -108,5 +114,5 @@ def check(path):
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent / "golden")
-    for fixture in ("dense", "moe_softmax", "moe_sigmoid"):
+    for fixture in ("dense", "moe_softmax", "moe_sigmoid", "window"):
         check(folder / f"{fixture}.safetensors")

@@ -34,7 +34,24 @@ FIXTURES = [
            max_norm=0.5),
     Config("moe_widths", V=67, D=40, L=2, H=3, G=1, A=12, B=20, R=12, E=6, K=3, F=14, theta=500.0, seed=4,
            N=37, max_norm=0.5, muon_scale="spectral"),
+    Config("window", V=48, D=24, L=3, H=4, G=2, A=8, B=8, R=8, first_dense=3, Fd=32, theta=100.0, seed=5,
+           window=5, full_first=1, full_every=3, qk_norm=True),
+    Config("mla", V=64, D=32, L=2, H=3, G=3, A=14, B=10, R=8, first_dense=1, Fd=40, E=6, K=2, F=8, Fs=12,
+           score="sigmoid", norm=True, scale=1.5, theta=100.0, seed=6, Ck=12, Cq=16, rope_factor=4.0,
+           rope_original=16, beta_fast=2.0, beta_slow=0.25, mscale=0.7, mscale_all=1.2,
+           muon_scale="match_rms_adamw"),
+    Config("mla_window", V=48, D=24, L=2, H=2, G=2, A=12, B=8, R=4, first_dense=2, Fd=32, theta=100.0, seed=7,
+           Ck=10, window=6, full_every=2),
+    Config("moe_balance", V=48, D=24, L=3, H=2, G=1, A=8, B=8, R=8, first_dense=1, Fd=32, E=8, K=2, F=12, score="sigmoid",
+           norm=True, scale=1.5, seed=5, max_norm=100.0, n_group=4, topk_group=2, capacity_factor=1.25,
+           aux_loss_sequence=0.3, aux_loss_global=0.7, z_loss=0.05),
+    Config("moe_limits", V=48, D=24, L=2, H=2, G=1, A=8, B=8, R=8, E=9, K=2, F=12, scale=2.0, seed=6, max_norm=100.0, N=24,
+           n_group=3, topk_group=1, group_score="max", capacity_factor=0.75, drop="position", aux_loss_global=0.4,
+           z_loss=0.02),
 ]
+# Not written into fixtures that do not have them.
+OPTIONAL = ("window", "full_first", "full_every", "Ck", "Cq", "rope_factor", "rope_original", "beta_fast",
+            "beta_slow", "mscale", "mscale_all")
 
 
 # ---- Files ----------------------------------------------------------------------------------------------
@@ -103,9 +120,9 @@ def make_batch(c, step, micro, attempt):
     return dict(tokens=tokens, labels=labels, begin=begin, pos=pos)
 
 
-def run_batch(c, params, batch):
+def run_batch(c, params, batch, before=None):
     t = {k: torch.tensor(v) for k, v in batch.items()}
-    logits, routing = ref.forward(c, params, t["tokens"], t["begin"], t["pos"])
+    logits, routing = ref.forward(c, params, t["tokens"], t["begin"], t["pos"], before)
     return ref.loss_sum(logits, t["labels"]), routing
 
 
@@ -156,18 +173,28 @@ def relative(got, want):
     return (got.double() - want.double()).norm().item() / (norm if norm > 0 else 1)
 
 
+AUX = ("aux_loss_sequence", "aux_loss_global", "z_loss")
+
+
+def aux_part(c, routing):
+    """A micro-batch's share of what routers learn besides: each a mean over the step's tokens, summed over the layers."""
+    return sum(getattr(c, k) * r.aux[k] for r in routing.values() for k in AUX if getattr(c, k)) / c.micro
+
+
 def train(c, dtype, overrides, batches=None):
     """Runs the fixture. Without `batches` they are chosen on the way, and torch.optim runs beside."""
     params, state = ref.init_params(c, overrides, dtype), {}
-    out = dict(batches=[], losses=[], norms=[], valid=[], counts=[], grads=None, ids=None, margin=1.0)
+    out = dict(batches=[], losses=[], norms=[], aux=[], valid=[], counts=[], grads=None, ids=None, margin=1.0)
     other = None if batches else TorchOptimizers(c, params)
     for step in range(c.steps):
         mine = batches[step] if batches else [choose_batch(c, params, step, i) for i in range(c.micro)]
         valid = sum(label >= 0 for b in mine for label in b["labels"])
-        loss, counts, ids = 0.0, {}, {}
+        loss, counts, ids, routing, aux = 0.0, {}, {}, None, dict.fromkeys(AUX, 0.0)
         for batch in mine:
-            part, routing = run_batch(c, params, batch)
-            (part / valid).backward()
+            part, routing = run_batch(c, params, batch, routing)
+            (part / valid + aux_part(c, routing)).backward()
+            for k in AUX:
+                aux[k] += sum(r.aux[k].item() for r in routing.values()) / (c.micro * max(len(routing), 1))
             loss += part.item() / valid
             for l, r in routing.items():
                 counts[l] = counts.get(l, 0) + r.counts
@@ -185,6 +212,7 @@ def train(c, dtype, overrides, batches=None):
             p.grad = None
         out["batches"].append(mine)
         out["losses"].append(loss)
+        out["aux"].append([aux[k] for k in AUX])
         out["valid"].append(valid)
         out["counts"].append(counts)
     if other:
@@ -218,13 +246,17 @@ def write_fixture(c, folder):
     for step in range(c.steps):
         tensors[f"loss/step{step}"] = np.array([run["losses"][step]], dtype=np.float32)
         tensors[f"grad_norm/step{step}"] = np.array([run["norms"][step]], dtype=np.float32)
+        if any(getattr(c, k) for k in AUX):
+            tensors[f"aux/step{step}"] = np.array(run["aux"][step], dtype=np.float32)
     for l, ids in run["ids"].items():
         tensors[f"ids/{l}"] = i32(torch.stack(ids))
         tensors[f"counts/{l}"] = i32(torch.stack([counts[l] for counts in run["counts"]]))
     tensors |= {f"init/{n}": v for n, v in overrides.items()}
     tensors |= {f"grad/{n}": f32(g) for n, g in run["grads"].items()}
     tensors |= {f"after/{n}": f32(p) for n, p in run["params"].items()}
-    meta = {k: int(v) if isinstance(v, bool) else v for k, v in dataclasses.asdict(c).items()}
+    meta = {k: int(v) if isinstance(v, bool) else v for k, v in dataclasses.asdict(c).items()
+            if (k not in OPTIONAL or v != Config.__dataclass_fields__[k].default) and
+            (k not in ref.LATER or any(getattr(c, x) != getattr(Config, x) for x in ref.LATER))}
     write_safetensors(folder / f"{c.fixture}.safetensors", tensors, meta)
 
 

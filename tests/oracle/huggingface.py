@@ -18,16 +18,28 @@ from safetensors.torch import load_file, save_file
 TOKENS = 24
 SMALL = dict(vocab_size=40, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=8,
              intermediate_size=24, max_position_embeddings=64)
+LATENT = {k: v for k, v in SMALL.items() if k != "head_dim"} | dict(
+    num_key_value_heads=4, kv_lora_rank=10, qk_rope_head_dim=8, qk_nope_head_dim=6, v_head_dim=10, n_routed_experts=6,
+    num_experts_per_tok=2, moe_intermediate_size=8, n_group=1, topk_group=1)
 FAMILIES = dict(
     qwen3_moe=transformers.Qwen3MoeConfig(**SMALL, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=8,
                                           norm_topk_prob=True, mlp_only_layers=[0]),
     mixtral=transformers.MixtralConfig(**SMALL, num_local_experts=4, num_experts_per_tok=2),
     glm4_moe=transformers.Glm4MoeConfig(**SMALL, n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=8,
-                                        n_shared_experts=2, n_group=1, topk_group=1, first_k_dense_replace=1,
+                                        n_shared_experts=2, n_group=2, topk_group=1, first_k_dense_replace=1,
                                         routed_scaling_factor=1.5, use_qk_norm=True, attention_bias=True),
     qwen3=transformers.Qwen3Config(**SMALL, tie_word_embeddings=True),
     qwen2=transformers.Qwen2Config(**SMALL),
-    llama=transformers.LlamaConfig(**SMALL))
+    llama=transformers.LlamaConfig(**SMALL),
+    deepseek_v3=transformers.DeepseekV3Config(
+        **LATENT, q_lora_rank=12, first_k_dense_replace=1, n_shared_experts=2, routed_scaling_factor=1.5,
+        rope_parameters=dict(rope_type="yarn", rope_theta=100.0, factor=4.0, original_max_position_embeddings=16,
+                             beta_fast=2.0, beta_slow=0.25, mscale=0.7, mscale_all_dim=1.2)),
+    deepseek_v3_plain=transformers.DeepseekV3Config(**LATENT, q_lora_rank=None, first_k_dense_replace=0),
+    qwen3_window=transformers.Qwen3Config(
+        **SMALL, use_sliding_window=True, sliding_window=7, max_window_layers=1,
+        rope_parameters=dict(rope_type="yarn", rope_theta=1000.0, factor=2.0, original_max_position_embeddings=32)),
+    mixtral_window=transformers.MixtralConfig(**SMALL, num_local_experts=4, num_experts_per_tok=2, sliding_window=5))
 
 
 def old_keys(folder):
@@ -35,8 +47,9 @@ def old_keys(folder):
     path = folder / "config.json"
     c = json.loads(path.read_text())
     rope = c.pop("rope_parameters")
-    assert rope.pop("rope_type") == "default"
-    c |= rope | dict(torch_dtype=c.pop("dtype"), rope_scaling=None)
+    scaling = dict(type=rope.pop("rope_type"))
+    at_top = {k: rope.pop(k) for k in ("rope_theta", "partial_rotary_factor") if k in rope}
+    c |= at_top | dict(torch_dtype=c.pop("dtype"), rope_scaling=scaling | rope if rope else None)
     c.pop("layer_types", None)
     if "num_local_experts" in c and c["model_type"] == "qwen3_moe":
         c["num_experts"] = c.pop("num_local_experts")
@@ -58,7 +71,8 @@ FORMS = dict(
     fused=(torch.float32, dict(save_original_format=False), surplus),
     half=(torch.float16, {}, old_keys),
     bf16=(torch.bfloat16, {}, None))
-GOLDEN = dict(qwen3_moe="shards", mixtral="bf16", glm4_moe="fused", qwen3="half", qwen2="bf16", llama="half")
+GOLDEN = dict(qwen3_moe="shards", mixtral="bf16", glm4_moe="fused", qwen3="half", qwen2="bf16", llama="half",
+              deepseek_v3="half", deepseek_v3_plain="shards", qwen3_window="bf16")
 
 
 def random_model(config, dtype):

@@ -57,6 +57,30 @@ class Config:
     mu: float = 0.95
     muon_scale: str = "original"  # match_rms_adamw, spectral
     weight_decay: float = 0.1  # of matrices; vectors have none
+    window: int = 0  # tokens a token sees at most, itself included; 0: all of its document
+    full_first: int = 0  # so many layers without a window, and every full_every-th
+    full_every: int = 0
+    Ck: int = 0  # multi-head latent attention: width of compressed keys and values; 0: grouped queries
+    Cq: int = 0  # width of compressed queries; 0: they are not compressed
+    rope_factor: float = 1.0  # YaRN
+    rope_original: int = 4096
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    mscale: float = 1.0
+    mscale_all: float = 0.0
+    n_group: int = 1  # groups of experts, of which a token's best `topk_group` are chosen from
+    topk_group: int = 1
+    group_score: str = "top2"  # or "max"
+    capacity_factor: float = 0.0  # 0: nothing is dropped
+    drop: str = "probs"  # or "position"
+    aux_loss_sequence: float = 0.0  # coefficients
+    aux_loss_global: float = 0.0
+    z_loss: float = 0.0
+
+
+# Fields that files written before them do not have.
+LATER = ("n_group", "topk_group", "group_score", "capacity_factor", "drop", "aux_loss_sequence", "aux_loss_global",
+         "z_loss")
 
 
 # ---- Random numbers -------------------------------------------------------------------------------------
@@ -122,13 +146,22 @@ def swiglu_shapes(prefix, width, hidden):
             f"{prefix}.down.weight": (width, hidden)}
 
 
+def latent_shapes(c, p):
+    q = {f"{p}.q_a.weight": (c.Cq, c.D), f"{p}.q_a_norm.weight": (c.Cq,),
+         f"{p}.q_b.weight": (c.H * c.A, c.Cq)} if c.Cq else {f"{p}.q.weight": (c.H * c.A, c.D)}
+    return q | {f"{p}.kv_a.weight": (c.Ck, c.D), f"{p}.k_rope.weight": (c.R, c.D),
+                f"{p}.kv_a_norm.weight": (c.Ck,), f"{p}.k_b.weight": (c.H * (c.A - c.R), c.Ck),
+                f"{p}.v_b.weight": (c.H * c.B, c.Ck)}
+
+
 def shapes(c):
     """Canonical name -> shape, in checkpoint order."""
     out = {"embed.weight": (c.V, c.D)}
     for l in range(c.L):
         p = f"layers.{l}"
         out[f"{p}.attn_norm.weight"] = (c.D,)
-        for x, rows in (("q", c.H * c.A), ("k", c.G * c.A), ("v", c.G * c.B)):
+        out.update(latent_shapes(c, f"{p}.attn") if c.Ck else {})
+        for x, rows in () if c.Ck else (("q", c.H * c.A), ("k", c.G * c.A), ("v", c.G * c.B)):
             out[f"{p}.attn.{x}.weight"] = (rows, c.D)
             if c.qkv_bias:
                 out[f"{p}.attn.{x}.bias"] = (rows,)
@@ -183,28 +216,73 @@ def rms_norm(x, weight, eps):
     return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight
 
 
-def rope(x, pos, rotated, theta):
-    """x [N, heads, A]: rotates the pairs (i, i + R/2) of the first R elements by pos * theta^(-2i/R)."""
-    half = rotated // 2
-    freq = theta ** (-torch.arange(half, dtype=torch.float64) * 2 / rotated)
-    angle = (pos.double()[:, None] * freq)[:, None, :]
-    cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+def temperature(c, weight):
+    """YaRN's attention temperature as DeepSeek-V3 has it."""
+    return 0.1 * weight * math.log(c.rope_factor) + 1 if c.rope_factor > 1 else 1.0
+
+
+def frequencies(c):
+    """theta^(-2i/R); with YaRN those below beta_slow turns in the original positions divided by the factor."""
+    i = torch.arange(c.R // 2, dtype=torch.float64)
+    freq = c.theta ** (-i * 2 / c.R)
+    if c.rope_factor <= 1:
+        return freq
+    low, high = (c.R * math.log(c.rope_original / (turns * 2 * math.pi)) / (2 * math.log(c.theta))
+                 for turns in (c.beta_fast, c.beta_slow))
+    low, high = max(math.floor(low), 0), min(math.ceil(high), c.R - 1)
+    share = ((i - low) / (high - low if high != low else 0.001)).clamp(0, 1)
+    return freq * (1 - share) + freq / c.rope_factor * share
+
+
+def rope(c, x, pos):
+    """x [N, heads, A]: rotates the pairs (i, i + R/2) of the first R elements by pos times their frequency."""
+    half, rotated, gain = c.R // 2, c.R, temperature(c, c.mscale) / temperature(c, c.mscale_all)
+    angle = (pos.double()[:, None] * frequencies(c))[:, None, :]
+    cos, sin = (gain * angle.cos()).to(x.dtype), (gain * angle.sin()).to(x.dtype)
     a, b, rest = x[..., :half], x[..., half:rotated], x[..., rotated:]
     return torch.cat([a * cos - b * sin, b * cos + a * sin, rest], -1)
 
 
-def attention(c, w, p, x, begin, pos):
-    """Causal inside each document; begin[i] is the first token of token i's document."""
+def window_of(c, layer):
+    near = layer >= c.full_first and not (c.full_every and (layer + 1) % c.full_every == 0)
+    return c.window if near else 0
+
+
+def grouped(c, w, p, x, pos):
+    """Queries [N, H, A], keys [N, G, A] and values [N, G, B]."""
     n = x.shape[0]
     q, k, v = (nnf.linear(x, w[f"{p}.{y}.weight"], w.get(f"{p}.{y}.bias")) for y in "qkv")
     q, k, v = q.view(n, c.H, c.A), k.view(n, c.G, c.A), v.view(n, c.G, c.B)
     if c.qk_norm:
         q, k = rms_norm(q, w[f"{p}.q_norm.weight"], c.eps), rms_norm(k, w[f"{p}.k_norm.weight"], c.eps)
-    q, k = rope(q, pos, c.R, c.theta), rope(k, pos, c.R, c.theta)
+    return rope(c, q, pos), rope(c, k, pos), v
+
+
+def latent(c, w, p, x, pos):
+    """The same of multi-head latent attention; norms of compressed states have their own epsilon."""
+    n = x.shape[0]
+    if c.Cq:
+        cq = rms_norm(nnf.linear(x, w[f"{p}.q_a.weight"]), w[f"{p}.q_a_norm.weight"], 1e-6)
+        q = nnf.linear(cq, w[f"{p}.q_b.weight"])
+    else:
+        q = nnf.linear(x, w[f"{p}.q.weight"])
+    ckv = rms_norm(nnf.linear(x, w[f"{p}.kv_a.weight"]), w[f"{p}.kv_a_norm.weight"], 1e-6)
+    shared = rope(c, nnf.linear(x, w[f"{p}.k_rope.weight"]).view(n, 1, c.R), pos)
+    own = nnf.linear(ckv, w[f"{p}.k_b.weight"]).view(n, c.H, c.A - c.R)
+    k = torch.cat([shared.expand(n, c.H, c.R), own], -1)
+    return rope(c, q.view(n, c.H, c.A), pos), k, nnf.linear(ckv, w[f"{p}.v_b.weight"]).view(n, c.H, c.B)
+
+
+def attention(c, w, layer, x, begin, pos):
+    """Causal inside each document; begin[i] is the first token of token i's document."""
+    n, p, window = x.shape[0], f"layers.{layer}.attn", window_of(c, layer)
+    q, k, v = (latent if c.Ck else grouped)(c, w, p, x, pos)
     k, v = (y.repeat_interleave(c.H // c.G, dim=1) for y in (k, v))
     at = torch.arange(n)
     visible = (at[None, :] <= at[:, None]) & (at[None, :] >= begin[:, None])
-    scores = torch.einsum("iha,jha->hij", q, k) * c.A**-0.5
+    if window:
+        visible &= at[None, :] > at[:, None] - window
+    scores = torch.einsum("iha,jha->hij", q, k) * (c.A**-0.5 * temperature(c, c.mscale_all) ** 2)
     weights = scores.masked_fill(~visible, -math.inf).softmax(-1)
     return nnf.linear(torch.einsum("hij,jhb->ihb", weights, v).reshape(n, c.H * c.B), w[f"{p}.o.weight"])
 
@@ -218,39 +296,96 @@ def swiglu(w, p, x):
 class Routing:
     ids: torch.Tensor  # [N, K], best choice first
     counts: torch.Tensor  # [E] assignments
-    margin: float  # least distance between the K-th and the next choice over all tokens
+    margin: float  # least distance between what is chosen and what comes next, over all that is chosen
+    aux: dict  # option -> loss without its coefficient, mean over these tokens
+    top: torch.Tensor  # [E] tokens that score an expert among their K best, in this step up to here
+    seen: int  # tokens that `top` counts
 
 
-def moe(c, w, p, x):
+def gap(values, k):
+    """Least distance between the k-th largest and the next, along the last dimension."""
+    ranked = values.sort(dim=-1, descending=True).values
+    return (ranked[..., k - 1] - ranked[..., k]).min().item() if k < values.shape[-1] else math.inf
+
+
+def limit_groups(c, choice):
+    """Experts outside of a token's best groups cannot be chosen (DeepSeek-V3: the sum of the two best; V2: the best)."""
+    groups = choice.view(choice.shape[0], c.n_group, -1)
+    best = groups.topk(2 if c.group_score == "top2" else 1, dim=-1).values.sum(-1)
+    keep = torch.zeros_like(best).scatter(1, best.topk(c.topk_group, dim=-1).indices, 1.0)
+    return groups.masked_fill(keep[..., None] == 0, -math.inf).reshape(choice.shape), gap(best, c.topk_group)
+
+
+def drop_mask(c, ids, gates):
+    """1 for the pairs an expert keeps of this sequence; capacity as Megatron's, of the tokens here."""
+    n = ids.shape[0]
+    capacity = math.ceil(n * c.K / c.E * c.capacity_factor)
+    mask, margin = torch.zeros_like(gates), math.inf
+    for e in range(c.E):
+        token, slot = (ids == e).nonzero(as_tuple=True)
+        value = gates[token, slot].detach()
+        order = value.argsort(descending=True, stable=True) if c.drop == "probs" else torch.arange(len(token))
+        kept = order[:capacity]
+        mask[token[kept], slot[kept]] = 1
+        if c.drop == "probs" and len(token) > capacity:
+            margin = min(margin, gap(value, capacity))
+    return mask, margin
+
+
+def balance_loss(c, counts, tokens, scores):
+    """E / (K T) sum_e counts_e mean_t scores_te: 2412.19437 eq. 17 to 20; 2501.11873 where counts are of more tokens."""
+    return c.E / (c.K * tokens) * (counts * scores.mean(0)).sum()
+
+
+def aux_losses(c, logits, scores, before):
+    """before: counts of the step's earlier micro-batches and their tokens. Counts are of the scores, without bias and groups."""
+    n = logits.shape[0]
+    chosen = torch.zeros_like(scores).scatter(1, scores.topk(c.K, dim=-1).indices, 1.0).sum(0).detach()
+    top, seen = (before[0] + chosen, before[1] + n) if before else (chosen, n)
+    shares = scores / (scores.sum(-1, keepdim=True) + 1e-20)
+    aux = {"aux_loss_sequence": balance_loss(c, chosen, n, shares), "aux_loss_global": balance_loss(c, top, seen, shares),
+           "z_loss": logits.logsumexp(-1).square().mean()}
+    return aux, top, seen
+
+
+def moe(c, w, p, x, before=None):
     logits = nnf.linear(x, w[f"{p}.router.weight"])
     scores = logits.softmax(-1) if c.score == "softmax" else logits.sigmoid()
-    choice = (scores + w[f"{p}.router.bias"]).detach()
+    choice, margin = (scores + w[f"{p}.router.bias"]).detach(), math.inf
+    if c.n_group > 1:
+        choice, margin = limit_groups(c, choice)
     ranked, order = choice.sort(dim=-1, descending=True, stable=True)
     ids = order[:, :c.K]
+    aux, top, seen = aux_losses(c, logits, scores, before)
+    if c.aux_loss_sequence or c.aux_loss_global:
+        margin = min(margin, gap(scores.detach(), c.K))
     gates = scores.gather(-1, ids)
     if c.norm:
         gates = gates / (gates.sum(-1, keepdim=True) + 1e-20)
     gates = gates * c.scale
+    if c.capacity_factor:
+        mask, least = drop_mask(c, ids, gates)
+        gates, margin = gates * mask, min(margin, least)
     y = swiglu(w, f"{p}.shared", x) if c.Fs else torch.zeros_like(x)
     for e in range(c.E):
         token, slot = (ids == e).nonzero(as_tuple=True)
         y = y.index_add(0, token, gates[token, slot, None] * swiglu(w, f"{p}.experts.{e}", x[token]))
-    margin = (ranked[:, c.K - 1] - ranked[:, c.K]).min().item()
-    return y, Routing(ids, torch.bincount(ids.flatten(), minlength=c.E), margin)
+    margin = min(margin, (ranked[:, c.K - 1] - ranked[:, c.K]).min().item())
+    return y, Routing(ids, torch.bincount(ids.flatten(), minlength=c.E), margin, aux, top, seen)
 
 
-def forward(c, w, tokens, begin, pos):
-    """Logits [N, V] of one micro-batch of packed documents, and the routing of each MoE layer."""
+def forward(c, w, tokens, begin, pos, before=None):
+    """Logits [N, V] of one micro-batch of packed documents, and the routing of each MoE layer. before: that of the step's last."""
     x = w["embed.weight"][tokens]
     routing = {}
     for l in range(c.L):
         p = f"layers.{l}"
-        x = x + attention(c, w, f"{p}.attn", rms_norm(x, w[f"{p}.attn_norm.weight"], c.eps), begin, pos)
+        x = x + attention(c, w, l, rms_norm(x, w[f"{p}.attn_norm.weight"], c.eps), begin, pos)
         h = rms_norm(x, w[f"{p}.ffn_norm.weight"], c.eps)
         if l < c.first_dense:
             x = x + swiglu(w, f"{p}.mlp", h)
         else:
-            y, routing[l] = moe(c, w, f"{p}.moe", h)
+            y, routing[l] = moe(c, w, f"{p}.moe", h, before and (before[l].top, before[l].seen))
             x = x + y
     x = rms_norm(x, w["norm.weight"], c.eps)
     return nnf.linear(x, w["embed.weight" if c.tied else "head.weight"]), routing

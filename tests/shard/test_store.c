@@ -69,7 +69,7 @@ TEST(tensors_tile_their_buckets)
         int64_t elements = 0;
         for (int t = 0; t < f.s.n_tensors; t++) {
             mt_view all = mt_store_local_state(&f.s, t, (enum mt_state)w);
-            bool has = w != MT_STATE_V || f.s.bucket[f.s.matrix[f.s.tensor[t].matrix].bucket].adamw;
+            bool has = w != MT_STATE_V || f.s.bucket[f.s.matrix[f.s.tensor[t].matrix].bucket].second;
             CHECK(mt_view_given(all) == has);
             if (!has) continue;
             CHECK_INT(all.dim[0], f.s.bucket[f.s.matrix[f.s.tensor[t].matrix].bucket].n);

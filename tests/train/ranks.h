@@ -25,15 +25,16 @@ static inline void ranks_sequence(int64_t step, int64_t q, const struct mt_shape
 }
 static inline void ranks_batch(struct training *t, int64_t step)
 {
-    for (int r = 0; r < t->s.world; r++) {
-        const struct mt_model *m = &t->s.rank[r].model;
-        const struct mt_ctx *c = &t->s.rank[r].ctx;
+    for (int i = 0; i < t->s.n_local; i++) {
+        const struct mt_model *m = &t->s.rank[i].model;
+        const struct mt_ctx *c = &t->s.rank[i].ctx;
+        int64_t r = t->s.first + i;
         int64_t S = m->shape.S, B = m->shape.N / S, M = m->opt.micro_batches;
         int32_t *k = mt_address(c, m->host.tokens), *l = mt_address(c, m->host.labels),
                 *b = mt_address(c, m->host.begin), *p = mt_address(c, m->host.pos);
-        for (int64_t i = 0; i < M * B; i++)
-            ranks_sequence(step, i / B * t->s.world * B + r * B + i % B, &m->shape, i % B * S, k + i * S,
-                           l + i * S, b + i * S, p + i * S);
+        for (int64_t q = 0; q < M * B; q++)
+            ranks_sequence(step, q / B * t->s.world * B + r * B + q % B, &m->shape, q % B * S, k + q * S,
+                           l + q * S, b + q * S, p + q * S);
         mt_mtp_batch(c, m);
     }
 }
@@ -67,20 +68,25 @@ static inline bool ranks_step(struct training *t, int64_t step)
     return training_run(t, mt_train_step);
 }
 
-/* FNV-1a over every rank's rows that persist, and loss and norm: equal for equal bits. */
+/* FNV-1a over a rank's rows that persist, and loss and norm: equal for equal bits. */
+static inline uint64_t ranks_bits_of(uint64_t h, const struct training *t, int local)
+{
+    const struct mt_session_rank *k = &t->s.rank[local];
+    h = training_hash_bytes(h, &k->step.loss, 8);
+    h = training_hash_bytes(h, &k->step.norm, 8);
+    for (int32_t i = 0; i < t->s.ledger.n; i++) {
+        const struct mt_row *w = &t->s.ledger.row[i];
+        if (mt_row_persistent((enum mt_row_class)w->row_class))
+            h = training_hash_bytes(h, k->ctx.arena[w->arena] + w->off, w->bytes);
+    }
+    return h;
+}
+#define RANKS_NO_BITS 0xcbf29ce484222325u
+/* Of all ranks. */
 static inline uint64_t ranks_bits(const struct training *t)
 {
-    uint64_t h = 0xcbf29ce484222325u;
-    for (int r = 0; r < t->s.world; r++) {
-        const struct mt_session_rank *k = &t->s.rank[r];
-        h = training_hash_bytes(h, &k->step.loss, 8);
-        h = training_hash_bytes(h, &k->step.norm, 8);
-        for (int32_t i = 0; i < t->s.ledger.n; i++) {
-            const struct mt_row *w = &t->s.ledger.row[i];
-            if (mt_row_persistent((enum mt_row_class)w->row_class))
-                h = training_hash_bytes(h, k->ctx.arena[w->arena] + w->off, w->bytes);
-        }
-    }
+    uint64_t h = RANKS_NO_BITS;
+    for (int r = 0; r < t->s.world; r++) h = ranks_bits_of(h, t, r);
     return h;
 }
 
@@ -112,6 +118,7 @@ static inline void ranks_values_put(struct ranks_values *v, const struct mt_ckpt
 static inline bool ranks_values_take(struct ranks_values *v, const struct training *t)
 {
     struct mt_ckpt_items x;
+    MT_ASSERT(t->s.world > 0);
     struct mt_ckpt_rank *rank = calloc((size_t)t->s.world, sizeof *rank);
     mt_err e = {0};
     int64_t n = 0;

@@ -361,10 +361,18 @@ TEST(pairs_of_documents)
         o.documents = MT_DOCUMENTS_FULL;
         CHECK(mt_forecast_open(&f, cfg, &c, mt_target_cpu(MT_ISA_SCALAR), &o, &e) == MT_OK);
         CHECK_CLOSE(f.mean_pairs, 16 * 17 / 2, 0);
-        CHECK_CLOSE(f.pairs[8 * f.micro - 1], mt_model_pairs(&f.s.rank[0].model.shape), 0);
+        CHECK_CLOSE(f.pairs[8 * f.micro - 1], mt_model_pairs(&f.s.rank[0].model.shape, 0), 0);
         mt_forecast_close(&f);
-        cfg->data_document_mask = false;
+        /* A window of three: what is past a document's first three tokens sees three. */
+        cfg->model_window = 3, cfg->model_window_full_every = 2;
         o.documents = MT_DOCUMENTS_LOGNORMAL;
+        CHECK(mt_forecast_open(&f, cfg, &c, mt_target_cpu(MT_ISA_SCALAR), &o, &e) == MT_OK);
+        CHECK_CLOSE(f.mean_pairs, 4 * 10, 0);
+        CHECK_CLOSE(f.mean_near, 4 * 9, 0);
+        CHECK_CLOSE(f.near[8 * f.micro - 1], 4 * 9, 0);
+        mt_forecast_close(&f);
+        cfg->model_window = cfg->model_window_full_every = 0;
+        cfg->data_document_mask = false;
         CHECK(mt_forecast_open(&f, cfg, &c, mt_target_cpu(MT_ISA_SCALAR), &o, &e) == MT_OK);
         CHECK_CLOSE(f.mean_pairs, 16 * 17 / 2, 0);
         mt_forecast_close(&f);

@@ -57,14 +57,28 @@ static mt_status configure(struct fixture *f, const char *isa, const char *facto
         {"muon.scale", "muon_scale"},
         {"model.score", "score"},
     };
+    /* In fixtures that have them. */
+    static const struct {
+        const char *option, *meta;
+    } optional[] = {{"model.window", "window"},
+                    {"model.window_full_first", "full_first"},
+                    {"model.window_full_every", "full_every"},
+                    {"model.kv_lora_rank", "Ck"},
+                    {"model.q_lora_rank", "Cq"},
+                    {"model.rope_factor", "rope_factor"},
+                    {"model.rope_original", "rope_original"},
+                    {"model.rope_beta_fast", "beta_fast"},
+                    {"model.rope_beta_slow", "beta_slow"},
+                    {"model.rope_mscale", "mscale"},
+                    {"model.rope_mscale_all", "mscale_all"}};
     static const struct {
         const char *option, *meta;
     } flag[] = {{"model.qk_norm", "qk_norm"},
                 {"model.attn_bias", "qkv_bias"},
                 {"model.route_norm", "norm"},
                 {"model.tied", "tied"}};
-    static char text[48][160];
-    char *arg[48];
+    static char text[80][160];
+    char *arg[80];
     int n = 0;
     bool moe = golden_meta_int(&f->g, "E") > 0;
     for (size_t i = 0; i < sizeof number / sizeof number[0]; i++) {
@@ -77,6 +91,20 @@ static mt_status configure(struct fixture *f, const char *isa, const char *facto
     for (size_t i = 0; i < sizeof flag / sizeof flag[0]; i++)
         put(text[n++], sizeof text[0], flag[i].option,
             golden_meta(&f->g, flag[i].meta)[0] == '1' ? "true" : "false");
+    for (size_t i = 0; i < sizeof optional / sizeof optional[0]; i++)
+        if (golden_has_meta(&f->g, optional[i].meta))
+            put(text[n++], sizeof text[0], optional[i].option, golden_meta(&f->g, optional[i].meta));
+    put(text[n++], sizeof text[0], "model.attention", golden_has_meta(&f->g, "Ck") ? "mla" : "gqa");
+    static const char *const router[][2] = {{"model.n_group", "n_group"},
+                                            {"model.topk_group", "topk_group"},
+                                            {"model.group_score", "group_score"},
+                                            {"moe.capacity_factor", "capacity_factor"},
+                                            {"moe.drop", "drop"},
+                                            {"moe.aux_loss_sequence", "aux_loss_sequence"},
+                                            {"moe.aux_loss_global", "aux_loss_global"},
+                                            {"moe.z_loss", "z_loss"}};
+    for (int i = 0; i < 8 && golden_find(&f->g, "aux/step0"); i++)
+        put(text[n++], sizeof text[0], router[i][0], golden_meta(&f->g, router[i][1]));
     put(text[n++], sizeof text[0], "train.dtype", "f32");
     put(text[n++], sizeof text[0], "device.isa", isa);
     put(text[n++], sizeof text[0], "moe.buffer_factor", factor);
@@ -162,6 +190,18 @@ static int compare(struct fixture *f, const char *front, enum mt_state what, dou
     return n;
 }
 
+/* What routers learn besides, as means; those without a coefficient are not computed. */
+static void check_aux(const struct fixture *f, int64_t step)
+{
+    char key[32];
+    const struct mt_model *m = &f->s.rank[0].model;
+    double n = (double)(m->opt.micro_batches * m->shape.N * (m->shape.L - m->shape.first_dense));
+    snprintf(key, sizeof key, "aux/step%lld", (long long)step);
+    const float *want = golden_find(&f->g, key) ? golden_f32(&f->g, key, MT_N_AUX) : NULL;
+    for (int i = 0; i < MT_N_AUX && want; i++)
+        CHECK_CLOSE(f->s.rank[0].step.aux[i] / n, m->opt.aux[i] > 0 ? (double)want[i] : 0, 1e-5);
+}
+
 static void run_fixture(const char *name, const char *isa, const char *factor)
 {
     struct fixture f;
@@ -181,6 +221,7 @@ static void run_fixture(const char *name, const char *isa, const char *factor)
                     1e-5);
         snprintf(key, sizeof key, "grad_norm/step%lld", (long long)step);
         CHECK_CLOSE(f.s.rank[0].step.norm / (double)golden_f32(&f.g, key, 1)[0], 1, 1e-5);
+        check_aux(&f, step);
         if (step == 0) CHECK(compare(&f, "grad", MT_STATE_GRAD, 1e-5) > 10);
     }
     compare(&f, "after", MT_STATE_MASTER, 1e-5);
@@ -210,6 +251,30 @@ TEST(moe_widths)
 {
     run_fixture("moe_widths.safetensors", "auto", "1");
 }
+/* Three layers, of which the second has a window shorter than most documents. */
+TEST(window)
+{
+    run_fixture("window.safetensors", "auto", "1");
+}
+/* Multi-head latent attention: with compressed queries and YaRN, on experts; without both, with a window. */
+TEST(mla)
+{
+    run_fixture("mla.safetensors", "auto", "0.5");
+}
+TEST(mla_window)
+{
+    run_fixture("mla_window.safetensors", "auto", "1");
+}
+TEST(moe_balance)
+{
+    run_fixture("moe_balance.safetensors", "auto", "1");
+    run_fixture("moe_balance.safetensors", "auto", "0.3");
+}
+TEST(moe_limits)
+{
+    run_fixture("moe_limits.safetensors", "auto", "1");
+    run_fixture("moe_limits.safetensors", "auto", "0.3");
+}
 /* Several dispatch rounds, and every instruction set this machine has. */
 TEST(rounds)
 {
@@ -228,6 +293,11 @@ int main(void)
     RUN(moe_softmax);
     RUN(moe_sigmoid);
     RUN(moe_widths);
+    RUN(window);
+    RUN(mla);
+    RUN(mla_window);
+    RUN(moe_balance);
+    RUN(moe_limits);
     RUN(rounds);
     RUN(every_isa);
     return DONE();

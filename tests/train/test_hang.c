@@ -29,7 +29,7 @@ static void begin(void)
 }
 static void meets(int r, int group, int stream, int64_t seq)
 {
-    struct mt_stand *t = &state_[r].stand;
+    struct mt_rank_stand *t = &state_[r].stand;
     t->stream[stream] = (struct mt_stand_stream){
         .kind = MT_STAND_MEETS,
         .seq = 9,
@@ -105,6 +105,8 @@ TEST(a_rank_at_work_is_told_from_those_that_wait)
     begin();
     for (int r = 0; r < N; r++) meets(r, MT_GROUP_WORLD, MT_REDUCE, 1);
     CHECK_INT(missing(), 0);
+    CHECK_STR(why_, "all of its group have entered gather of the world group, stream reduce, number 1, where "
+                    "rank 0 waits, and it does not end");
     state_[2].stand.working = true;
     CHECK_INT(missing(), 1);
     CHECK_STR(why_, "rank 2 (node n1) is still at work");

@@ -70,8 +70,31 @@ static void compare(const char *const *options, const char *const *other, int wo
 #define MOE_ANY                                                                                      \
     DENSE_ANY, "model.top_k=3", "model.expert_ffn=24", "model.shared_ffn=40", "model.first_dense=1", \
         "model.qk_norm=true", "model.score=sigmoid", "model.bias_rate=0.01", "model.attn_bias=true"
+#define WINDOW "model.window=5", "model.window_full_every=3"
+#define MLA                                                                                             \
+    "train.dtype=f32", "model.dim=40", "model.layers=3", "model.attention=mla", "model.q_lora_rank=20", \
+        "model.kv_lora_rank=12", "model.heads=4", "model.head_dim=14", "model.v_head_dim=10",           \
+        "model.rotary_dims=6", "model.rope_factor=4", "model.rope_original=16", "model.ffn=72",         \
+        "model.experts=12", "model.top_k=3", "model.expert_ffn=24", "model.first_dense=1",              \
+        "model.score=sigmoid", "model.bias_rate=0.01"
 #define DENSE "train.dtype=f32", DENSE_ANY
 #define MOE "train.dtype=f32", "model.experts=12", MOE_ANY
+
+/* The options, and further ones in a string, with spaces between. */
+struct options {
+    const char *o[40];
+    char text[320];
+};
+static const char *const *with(struct options *x, const char *const *options, const char *more)
+{
+    int n = 0;
+    char *rest = x->text;
+    snprintf(x->text, sizeof x->text, "%s", more);
+    while (options[n]) x->o[n] = options[n], n++;
+    for (const char *word; (word = strtok_r(rest, " ", &rest));) x->o[n++] = word;
+    x->o[n] = NULL;
+    return x->o;
+}
 
 static void worlds(const char *const *options, double tol)
 {
@@ -91,6 +114,38 @@ TEST(dense_tied)
 TEST(moe)
 {
     worlds((const char *const[]){MOE, NULL}, 1e-6);
+}
+/* Experts, replicas, activations and state in host memory, and a layer in three without the window. */
+TEST(window)
+{
+    static const char *const options[] = {MOE, WINDOW, NULL};
+    struct options more;
+    struct outcome one = {0};
+    run(options, 1, &one);
+    compare(options, options, 4, &one, 1e-6);
+    compare(options, with(&more, options, "mesh.ep=2 mesh.replicas=2 recompute.policy=none"), 8, &one, 1e-6);
+    compare(options, with(&more, options, "mesh.ep=4 offload.activations.fraction=1 offload.moments=host"), 4,
+            &one, 1e-6);
+    ranks_values_release(&one.v);
+}
+/* The same of multi-head latent attention, its matrices cut between heads, or each on one rank. */
+#define ATTENTION(placement) "shard.groups=[{\"match\":\"*.attn.*\",\"placement\":" placement "}] "
+TEST(latent)
+{
+    static const char *const options[] = {MLA, NULL};
+    struct options more;
+    struct outcome one = {0};
+    run(options, 1, &one);
+    compare(options, options, 4, &one, 1e-6);
+    compare(options,
+            with(&more, options, ATTENTION("block") "mesh.ep=2 mesh.replicas=2 recompute.policy=none"), 8,
+            &one, 1e-6);
+    compare(options,
+            with(&more, options,
+                 ATTENTION("owned") "mesh.ep=4 offload.activations.fraction=1 offload.moments=host "
+                                    "recompute.keep=qkv recompute.keep_on=host"),
+            4, &one, 1e-6);
+    ranks_values_release(&one.v);
 }
 TEST(replicas)
 {
@@ -198,20 +253,30 @@ TEST(muon_exchange)
     exchange_is_gather(5, "mesh.ep=1", "train.dtype=f32", 8); /* fewer experts than ranks */
 }
 
-/* The options, and further ones in a string, with spaces between. */
-struct options {
-    const char *o[40];
-    char text[256];
-};
-static const char *const *with(struct options *x, const char *const *options, const char *more)
+/* By the head, on any number of ranks and whoever owns the projections. */
+TEST(muon_per_head)
 {
-    int n = 0;
-    char *rest = x->text;
-    snprintf(x->text, sizeof x->text, "%s", more);
-    while (options[n]) x->o[n] = options[n], n++;
-    for (const char *word; (word = strtok_r(rest, " ", &rest));) x->o[n++] = word;
-    x->o[n] = NULL;
-    return x->o;
+    static const char *const owned = "shard.groups=[{\"match\":\"*.attn.*\",\"placement\":\"owned\"}]",
+                             *const block = "shard.groups=[{\"match\":\"*.attn.*\",\"placement\":\"block\"}]";
+    const char *const plain[] = {MOE, "muon.per_head=true", NULL},
+                      *const ep[] = {MOE, "muon.per_head=true", "mesh.ep=2", "mesh.replicas=2", owned, NULL},
+                      *const blocks[] = {MOE, "muon.per_head=true", "muon.batch_bytes=5KiB", block, NULL},
+                      *const hosts[] = {MOE,
+                                        "muon.per_head=true",
+                                        "offload.moments=host",
+                                        "offload.masters=host",
+                                        "offload.slot_bytes=6000",
+                                        NULL};
+    struct outcome one = {0}, whole = {0};
+    run(plain, 1, &one);
+    run((const char *const[]){MOE, NULL}, 1, &whole);
+    CHECK(relative(whole.v.at, one.v.at, one.v.n) > 1e-3); /* it changes something */
+    for (int w = 2; w <= 8 && !BRIEF; w *= 2) compare(plain, plain, w, &one, 1e-6);
+    compare(ep, ep, 8, &one, 1e-6);
+    compare(blocks, blocks, 4, &one, 1e-6);
+    compare(hosts, hosts, 2, &one, 1e-6);
+    ranks_values_release(&one.v);
+    ranks_values_release(&whole.v);
 }
 
 /* Gathers in two levels bring the same bits; gradients are summed in another order: the first loss is equal to the bit. */
@@ -338,6 +403,7 @@ int main(void)
     RUN(eight_ranks);
     RUN(rows_fewer_than_a_cut);
     RUN(weights_that_stay);
+    RUN(muon_per_head);
     if (BRIEF) return DONE();
     RUN(two_levels);
     RUN(schedules);
@@ -346,6 +412,8 @@ int main(void)
     RUN(dense);
     RUN(dense_tied);
     RUN(moe);
+    RUN(window);
+    RUN(latent);
     RUN(replicas);
     RUN(fp8_gathers);
     RUN(bf16_reduction);

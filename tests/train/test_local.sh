@@ -29,7 +29,13 @@ for i in 0 1; do
     check "node $i has it" test "$(ls "$(node "$at" $i)/ckpt")" = step-00000010
     check "node $i has the files of all four ranks" test "$(find "$(node "$at" $i)" -name 'rank-*.safetensors' | wc -l)" = 4
 done
-check "both have the same" diff -r "$(node "$at" 0)" "$(node "$at" 1)"
+check "both have the same" diff -r -x node.json "$(node "$at" 0)" "$(node "$at" 1)"
+check "node 1 says whose they are" grep -qx '{"own": \[2, 3\], "copies": \[0, 1\]}' "$(node "$at" 1)/ckpt/step-00000010/node.json"
+run "$MT_BIN" ckpt ls --verify "$at/local"
+check "ckpt ls of ckpt.local_dir" ended 0
+check "ckpt ls of ckpt.local_dir: both" test "$(grep -cE 'ckpt/step-00000010  step 10 .* valid: files of 2 ranks of this node and copies of 2, of 4$' "$work/out")" = 2
+run "$MT_BIN" ckpt diff "$(node "$at" 0)/ckpt/step-00000010" "$(node "$at" 1)/ckpt/step-00000010"
+check "of two nodes each has all" ended 0
 mv "$at" "$work/cut"
 again() { rm -rf "$at" && cp -r "$work/cut" "$at"; }
 
@@ -87,8 +93,36 @@ newest=$(sed -nE 's/^step +([0-9]+)  local .*/\1/p' "$work/out" | tail -1)
 for i in 0 1; do
     check "often: node $i has the newest alone" test "$(ls "$(node "$work/often" $i)/ckpt")" = "$(printf 'step-%08d' "$newest")"
 done
-check "often: both have the same" diff -r "$(node "$work/often" 0)" "$(node "$work/often" 1)"
+check "often: both have the same" diff -r -x node.json "$(node "$work/often" 0)" "$(node "$work/often" 1)"
 check "often: no difference to the run" "$MT_BIN" ckpt diff "$work/often/run/ckpt/step-00000012" "$work/whole/run/ckpt/step-00000012"
+
+# Each process a node: none has all.
+run local_run 4 "$work/four" ckpt.interval=0 ckpt.at_end=false mesh.ranks_per_node=1
+check "four nodes" ended 0
+one=$(node "$work/four" 2)/ckpt/step-00000010
+run "$MT_BIN" ckpt ls "$work"/four/local/*
+check "four nodes: ls" test "$(grep -cE 'complete: files of 1 ranks of this node and copies of 1, of 4$' "$work/out")" = 4
+run "$MT_BIN" ckpt show "$one"
+check "four nodes: show" ended 0
+check "four nodes: show: its own" says 'rank-00002.safetensors .*  this node.s$'
+check "four nodes: show: its ward's" says 'rank-00001.safetensors .*  copy of another node.s$'
+check "four nodes: show: others" says 'rank-00003.safetensors .*  on other nodes$'
+run "$MT_BIN" ckpt verify "$one"
+check "four nodes: verify" ended 0
+check "four nodes: verify: how far" says 'valid, step 10; files of 1 ranks .* of 4: whether the others are sound'
+for words in "diff $one $one" "reshard $one $work/re --ranks 2" "export $one $work/hf"; do
+    # shellcheck disable=SC2086 # words
+    run "$MT_BIN" ckpt $words
+    check "four nodes: ckpt ${words%% *}" ended 5
+    check "four nodes: ckpt ${words%% *}: why not" says "is what one node has of a checkpoint, without rank-0000[03].safetensors"
+done
+printf '\377\377\377\377' | dd of="$one/rank-00001.safetensors" bs=1 seek=4100 conv=notrunc 2>/dev/null
+run "$MT_BIN" ckpt ls --verify "$(node "$work/four" 2)"
+check "four nodes: damage of a copy" ended 5
+check "four nodes: damage of a copy: named" says "NOT VALID: .*rank-00001.safetensors.* is damaged"
+rm "$one/rank-00001.json"
+run "$MT_BIN" ckpt show "$one"
+check "four nodes: a copy is lost" says "cannot find '.*rank-00001.json'"
 
 # One node cannot write: none has it, nothing is left, and training goes on.
 again

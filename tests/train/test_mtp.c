@@ -285,6 +285,11 @@ static void layout(const char *more, int world, const struct outcome *one, doubl
     }
     ranks_values_release(&o.v);
 }
+/* Latent attention, a window in all blocks but the first, and routers that learn to balance. */
+#define OTHER                                                                                              \
+    "model.attention=mla model.kv_heads=2 model.q_lora_rank=14 model.kv_lora_rank=10 model.rotary_dims=4 " \
+    "model.v_head_dim=8 model.window=5 model.window_full_first=1 moe.aux_loss_sequence=0.05 "              \
+    "moe.aux_loss_global=0.1 moe.z_loss=0.01 "
 TEST(layouts)
 {
     static const struct {
@@ -298,14 +303,17 @@ TEST(layouts)
         {"mesh.ep=2 shard.keep_last=3 shard.prefetch=3 shard.grads=2", 4},
         {"offload.activations.fraction=1 offload.masters=host offload.moments=host offload.grads=host", 2},
         {"shard.prefetch=8 train.micro_batch=2 muon.dense=gather", 3}};
-    struct outcome one = {0}, tied = {0};
+    struct outcome one = {0}, tied = {0}, other = {0};
     if (run("", 1, &one))
         for (size_t i = 0; i < (BRIEF ? 2 : sizeof t / sizeof t[0]); i++)
             layout(t[i].more, t[i].world, &one, 1e-6);
     if (run("model.tied=true", 1, &tied))
         layout("model.tied=true mesh.ep=2 offload.grads=host shard.grads=3", 4, &tied, 1e-6);
+    if (run(OTHER "train.micro_batch=24", 1, &other))
+        layout(OTHER "train.micro_batch=6 mesh.ep=2", 4, &other, 1e-6);
     ranks_values_release(&one.v);
     ranks_values_release(&tied.v);
+    ranks_values_release(&other.v);
 }
 /* The same ranks: whenever weights come, and in whatever order streams run. */
 TEST(schedules)

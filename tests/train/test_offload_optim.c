@@ -216,6 +216,7 @@ static const struct {
              {BASE EXPERTS "mesh.ep=4 train.dtype=bf16 ", 4},
              {BASE EXPERTS "model.experts=5 muon.dense=gather ", 8},
              {BASE EXPERTS OWNED "mesh.ep=2 ", 4},
+             {BASE EXPERTS OWNED "muon.per_head=true ", 2},
              {BASE EXPERTS FP8 OWNED, 2},
              {BASE EXPERTS "mesh.ep=2 mesh.ranks_per_node=2 wire.reduce=bf16 shard.host_weights=all ", 8},
              {BASE "train.micro_order=layer model.tied=true ", 4}};

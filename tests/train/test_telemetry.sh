@@ -14,6 +14,16 @@ check "Prometheus: loss" says '^moetitan_loss\{run="run"\} [0-9.]+$'
 check "Prometheus: the last step" says '^moetitan_step\{run="run"\} 12$'
 check "Prometheus: each number once" test "$(grep -c '^moetitan_loss{' "$work/run.prom")" = 1
 check "Prometheus: nothing is left beside it" test ! -e "$work/run.prom.tmp"
+run train "$work/r" train.steps=3 optim.warmup_steps=0 "run.prometheus=$work/r.prom" moe.aux_loss_sequence=0.01 moe.z_loss=1e-3 moe.capacity_factor=1 \
+    moe.routing=balanced train.log_interval=1
+check "a run with losses of the router" ended 0
+check "is told to be balanced by force" says 'routing   balanced by force'
+check "and that its experts are" says 'experts 1\.00x forced  dropped 0\.00%'
+cp "$work/r/run/metrics.jsonl" "$work/out"
+check "names routing and losses" says '"routing": "balanced", "expert_balance": 1\.000, "dropped": 0\.000000, "aux_loss_sequence": [01]\.[0-9]+, "z_loss": [0-9]'
+check "but not those without a coefficient" test -z "$(grep aux_loss_global "$work/out")"
+cp "$work/r.prom" "$work/out"
+check "Prometheus has them" says '^moetitan_z_loss\{run="run"\} [0-9.]+$'
 run train "$work/b" train.steps=9 "run.prometheus=$work/no/such/folder.prom"
 check "a folder that is not there does not end the run" ended 0
 check "and is told" says "cannot write run.prometheus '.*/no/such/folder.prom': No such file"

@@ -14,8 +14,9 @@ enum { WORLD_MOST = 8, PANEL = 32, ALIGN = 64 };
 struct numbers {
     int world, per_node, replicas, ep;
     int64_t D, L, H, G, A, F, Fd, Fs, E, V, first_dense, micro, dtype, k_align;
-    bool qk_norm, bias, tied, balance, flat;
-    enum mt_kept kept;             /* of blocks, from forward to backward */
+    bool qk_norm, bias, tied, balance, flat, global,
+        aux;           /* aux: the router learns something besides; global: by all ranks' counts */
+    enum mt_kept kept; /* of blocks, from forward to backward */
     bool host_dense, host_experts; /* what is gathered once is had from the host afterwards */
     const int *owner; /* of each dense matrix of Muon's, in the model's order; NULL: all are gathered */
 };
@@ -292,6 +293,7 @@ static void block(struct tables *x, const struct numbers *c, int64_t l)
     bucket(x, c, MT_GROUP_SLOT, &h, true, true);
     if (c->ep > 1) gather_alike(x, c, MT_GROUP_EP, 4 * c->E, c->micro);
     if (c->balance) gather_alike(x, c, MT_GROUP_WORLD, 8 * c->E, 1);
+    if (c->global) gather_alike(x, c, MT_GROUP_WORLD, 8 * c->E, c->micro);
 }
 
 /* Rows that rank i has for the experts of rank j, in all blocks and micro-batches. */
@@ -326,6 +328,7 @@ static void formula(struct tables *x, const struct numbers *c, const struct mt_s
     dispatch(x, c, s);
     gather_alike(x, c, MT_GROUP_SHARD, 160, 1);
     gather_alike(x, c, MT_GROUP_WORLD, 8, 2);
+    if (c->aux) gather_alike(x, c, MT_GROUP_WORLD, 24, 1);
 }
 
 /* ---- the comparison ---- */
@@ -495,6 +498,34 @@ TEST(experts_and_replicas)
                                                  .k_align = 2,
                                                  .qk_norm = true,
                                                  .balance = true});
+}
+
+/* Balance by all ranks' counts, in every micro-batch; fewer rows for a capacity. */
+TEST(balance_of_the_global_batch)
+{
+    check_config(COMMON MIXED "model.experts=8 moe.aux_loss_global=0.1 moe.z_loss=0.1 moe.capacity_factor=1",
+                 &(struct numbers){.world = 8,
+                                   .per_node = 2,
+                                   .replicas = 2,
+                                   .ep = 2,
+                                   .D = 64,
+                                   .L = 3,
+                                   .H = 2,
+                                   .G = 1,
+                                   .A = 32,
+                                   .F = 32,
+                                   .Fd = 96,
+                                   .Fs = 64,
+                                   .E = 8,
+                                   .V = 64,
+                                   .first_dense = 1,
+                                   .micro = 2,
+                                   .dtype = 2,
+                                   .k_align = 2,
+                                   .qk_norm = true,
+                                   .balance = true,
+                                   .aux = true,
+                                   .global = true});
 }
 
 #define NODES_OF_FOUR                                                                            \
@@ -693,6 +724,7 @@ int main(void)
 {
     RUN(dense);
     RUN(experts_and_replicas);
+    RUN(balance_of_the_global_batch);
     RUN(expert_groups_of_a_node);
     RUN(two_expert_groups_of_a_node);
     RUN(one_level);

@@ -276,6 +276,11 @@ TEST(ranks_with_further_tokens)
 {
     classify(RANKS "model.mtp_depth=2 shard.prefetch=2 ", 8);
 }
+/* Counts of all ranks go round beside the step. */
+TEST(ranks_that_balance_globally)
+{
+    classify(RANKS "moe.aux_loss_global=0.1 moe.aux_loss_sequence=0.1 moe.capacity_factor=1 ", 8);
+}
 TEST(ranks_with_fp8)
 {
     classify(RANKS "train.dtype=bf16 wire.gather_experts=fp8 wire.reduce=bf16 shard.host_weights=all ", 8);
@@ -327,6 +332,7 @@ int main(void)
     RUN(ranks);
     RUN(ranks_with_further_tokens);
     RUN(ranks_with_weights_that_stay);
+    RUN(ranks_that_balance_globally);
     RUN(ranks_with_fp8);
     RUN(a_plan_of_one_round_is_refused_for_two);
     return DONE();

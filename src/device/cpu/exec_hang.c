@@ -84,7 +84,7 @@ static struct mt_stand_stream stream_of(const struct mt_exec_rank *r, int s)
     return t;
 }
 
-bool mt_exec_stand(struct mt_exec *e, int i, struct mt_stand *out)
+bool mt_exec_stand(struct mt_exec *e, int i, struct mt_rank_stand *out)
 {
     enum { WAIT_NS = 500000000 };
     const struct mt_exec_rank *r = &e->rank[i];
@@ -94,11 +94,11 @@ bool mt_exec_stand(struct mt_exec *e, int i, struct mt_stand *out)
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     if (pthread_mutex_timedlock(&e->mu, &until)) return false;
-    *out = (struct mt_stand){.rank = r->ctx->rank,
-                             .host = (int32_t)r->host,
-                             .working = e->running > 0,
-                             .run = e->runs,
-                             .n_last = r->n_entered};
+    *out = (struct mt_rank_stand){.rank = r->ctx->rank,
+                                  .host = (int32_t)r->host,
+                                  .working = e->running > 0,
+                                  .run = e->runs,
+                                  .n_last = r->n_entered};
     for (int s = 0; s < MT_N_STREAMS; s++) out->stream[s] = stream_of(r, s);
     memcpy(out->entered, r->entered, sizeof out->entered);
     memcpy(out->last, r->last_entered, sizeof out->last);

@@ -17,7 +17,7 @@ struct mt_stand_stream {
     struct mt_collective what; /* MEETS: a collective, and */
     int32_t members, here; /* in this process: how many have come; between processes: 0 of them are known */
 };
-struct mt_stand {
+struct mt_rank_stand {
     int32_t rank;
     int32_t host; /* what its host code does: mt_stand_host */
     bool working; /* some worker of this process runs an operation, or host code */
@@ -28,6 +28,6 @@ struct mt_stand {
     struct mt_collective last[MT_STAND_LAST];           /* number i at i % MT_STAND_LAST */
 };
 /* Of the i-th rank of the executor. false: its lock could not be had within half a second. */
-bool mt_exec_stand(struct mt_exec *x, int i, struct mt_stand *out);
+bool mt_exec_stand(struct mt_exec *x, int i, struct mt_rank_stand *out);
 const char *mt_stand_host(int host); /* "waits for a host read" */
 #endif

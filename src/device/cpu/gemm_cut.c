@@ -39,6 +39,11 @@ static int64_t out_rows(const struct mt_gemm_grid *g, int64_t group)
 {
     return g->rows < 0 ? extent(g, group) : g->rows;
 }
+/* Blocks of a group are of one height, as far as that goes: 43 units are 22 and 21, not 42 and 1. */
+static int64_t block_of(const struct mt_gemm_grid *g, int64_t units)
+{
+    return ceil_div(units, ceil_div(units, g->block));
+}
 static int64_t cells(const struct mt_gemm_grid *g, int64_t group)
 {
     return ceil_div(out_rows(g, group), g->unit) * ceil_div(g->cols, MT_PANEL);
@@ -59,11 +64,11 @@ void mt_gemm_cut_init(struct mt_gemm_cut *cut, const struct mt_gemm_grid *grid, 
 }
 
 /* Units in the whole blocks that `n` cells can fill, beginning with one that they do fill. */
-static int64_t merged(const struct mt_gemm_grid *g, int64_t units, int64_t n)
+static int64_t merged(const struct mt_gemm_grid *g, int64_t block, int64_t units, int64_t n)
 {
     int64_t panels = ceil_div(g->cols, MT_PANEL), tall = 0;
     while (tall < units) {
-        int64_t high = clamp(units - tall, 0, g->block);
+        int64_t high = clamp(units - tall, 0, block);
         if ((tall + high) * panels > n) break;
         tall += high;
     }
@@ -83,12 +88,12 @@ bool mt_gemm_cut_next(struct mt_gemm_cut *cut, struct mt_gemm_rect *r)
         int64_t end = ceil_div(clamp(cut->hi - cut->base, 0, n * w), w);
         if (begin < end) {
             int64_t rows = out_rows(g, cut->group), units = ceil_div(rows, g->unit);
-            int64_t block = begin / (g->block * panels) * g->block;
-            int64_t high = units - block < g->block ? units - block : g->block;
+            int64_t most = block_of(g, units), block = begin / (most * panels) * most;
+            int64_t high = units - block < most ? units - block : most;
             int64_t p = (begin - block * panels) / high, u = (begin - block * panels) % high;
             int64_t whole = u ? 0 : clamp((end - begin) / high, 0, panels - p);
             int64_t tall = whole ? high : clamp(end - begin, 0, high - u);
-            if (g->merge && whole == panels) high = tall = merged(g, units - block, end - begin);
+            if (g->merge && whole == panels) high = tall = merged(g, most, units - block, end - begin);
             /* Units of even height: 37 rows are 18 and 19, not 32 and 5. */
             int64_t row0 = rows * (block + u) / units, row1 = rows * (block + u + tall) / units;
             *r = (struct mt_gemm_rect){.group = cut->group,

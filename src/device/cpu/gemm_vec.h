@@ -23,11 +23,12 @@ typedef uint32_t vec_bits __attribute__((vector_size(4 * VW), aligned(4), may_al
 typedef float one_f32 __attribute__((may_alias));
 typedef int one_pair __attribute__((aligned(2), may_alias));
 
-/* Where a kernel reads A: element (row, k) at p + row * row + k * k bytes; k counts f32, or words of a pair.
- * */
+/* Where a kernel reads A, whose words are f32, or pairs. In rows: word k of a row follows word k - 1, rows are `row` bytes apart. In
+ * columns: word k of all rows of the strip, then word k + 1 of all. The distances that are constants leave the loop registers enough. */
+enum strip_form { IN_ROWS, IN_COLUMNS };
 struct strip {
     const char *p;
-    int64_t row, k;
+    int64_t row;
 };
 
 /* c + a * b for one vector of C: `a` is one f32 or one pair, the same for all columns. */
@@ -75,19 +76,20 @@ INLINE void put(float *p, vec x)
     *(vec *)p = x;
 }
 
-INLINE void block(enum vec_kind kind, int rows, float *acc, int64_t ld, struct strip a, const char *b,
-                  int64_t steps, bool load)
+INLINE void block(enum vec_kind kind, enum strip_form form, int rows, float *acc, int64_t ld, struct strip a,
+                  const char *b, int64_t steps, bool load)
 {
+    int64_t row = form == IN_ROWS ? a.row : 4, k = form == IN_ROWS ? 4 : 4 * rows;
     vec c[MR][NV];
     UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < NV; v++)
         c[r][v] = load ? *(const vec *)(acc + r * ld + VW * v) : vec_set(0);
     const char *p = a.p;
     for (int64_t s = 0; s < steps; s++) {
         if (kind == KIND_SPLIT)
-            step_split(rows, c, p, a.row, a.k, b);
+            step_split(rows, c, p, row, k, b);
         else
-            step(kind, rows, c, p, a.row, b);
-        p += kind == KIND_SPLIT ? 2 * a.k : a.k;
+            step(kind, rows, c, p, row, b);
+        p += kind == KIND_SPLIT ? 2 * k : k;
         b += 4 * MT_PANEL;
     }
     UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < NV; v++)
@@ -99,9 +101,9 @@ typedef void vec_kernel(int rows, float *acc, int64_t ld, struct strip a, const 
                         bool load);
 
 #define ROWS(n) \
-    case n: block(kind, n, acc, ld, a, b, steps, load); break
-INLINE void by_rows(enum vec_kind kind, int rows, float *acc, int64_t ld, struct strip a, const char *b,
-                    int64_t steps, bool load)
+    case n: block(kind, form, n, acc, ld, a, b, steps, load); break
+INLINE void by_rows(enum vec_kind kind, enum strip_form form, int rows, float *acc, int64_t ld,
+                    struct strip a, const char *b, int64_t steps, bool load)
 {
     switch (rows) {
         ROWS(1);
@@ -125,7 +127,7 @@ INLINE void by_rows(enum vec_kind kind, int rows, float *acc, int64_t ld, struct
 struct vec_ops {
     enum vec_kind kind;
     mt_dtype dtype;
-    vec_kernel *kernel;
+    vec_kernel *rows, *columns; /* by form of the strip */
 };
 
 INLINE int64_t lesser(int64_t a, int64_t b)
@@ -248,10 +250,10 @@ static void mul_panel(const struct vec_job *j, int64_t panel, int64_t k0, int64_
             for (int64_t r = 0; r < rows; r++)
                 memcpy(acc + r * MT_PANEL, (const float *)g->c + (row0 + lo + r) * g->ldc + col,
                        (size_t)(4 * cols));
-        struct strip s = {a.p + lo * a.row, a.row, a.k};
+        struct strip s = {a.p + lo * a.row, a.row};
         if (k0 == 0) fetch_ahead(j, panel, row0 + lo, rows);
         for (int c = 0; c < MT_PANEL; c += NC)
-            j->o->kernel((int)rows, acc + c, ld, s, b + 4 * c, steps_of(j->o, k), k0 > 0 || g->accumulate);
+            j->o->rows((int)rows, acc + c, ld, s, b + 4 * c, steps_of(j->o, k), k0 > 0 || g->accumulate);
         if (!direct && k0 + k == g->k) finish(j, acc, row0 + lo, rows, col, cols);
     }
 }
@@ -270,7 +272,7 @@ static struct strip copy_rows(const struct vec_job *j, int64_t k0, int64_t k)
     const struct mt_gemm_mul *g = j->g;
     int64_t size = mt_dtype_bytes(j->o->dtype);
     const char *from = (const char *)g->a + ((j->r.first + j->r.row) * g->lda + k0) * size;
-    struct strip a = {j->a_copy, spread(row_bytes(j->o, k)), 4};
+    struct strip a = {j->a_copy, spread(row_bytes(j->o, k))};
     for (int64_t r = 0; r < j->r.rows; r++)
         copy_row(j->o, j->a_copy + r * a.row, from + r * g->lda * size, k);
     return a;
@@ -285,15 +287,14 @@ static void mul_rect(const struct vec_job *j)
     if (g->k <= kc + kc / 2) kc = g->k;
     int64_t group = kc < g->k ? PARTIAL_PANELS : j->r.panels, end = j->r.panel + j->r.panels;
     bool copy = must_copy(j), once = copy && j->r.rows * spread(row_bytes(j->o, g->k)) <= A_BYTES;
-    struct strip all = {(const char *)g->a + (j->r.first + j->r.row) * g->lda * size, g->lda * size, 4};
+    struct strip all = {(const char *)g->a + (j->r.first + j->r.row) * g->lda * size, g->lda * size};
     int64_t step = once ? row_bytes(j->o, 2) / 2 : size; /* bytes from one k to the next */
     if (once) all = copy_rows(j, 0, g->k);
     for (int64_t p0 = j->r.panel; p0 < end; p0 += group) {
         int64_t k0 = 0;
         do {
             int64_t k = lesser(kc, g->k - k0);
-            struct strip a = copy && !once ? copy_rows(j, k0, k)
-                                           : (struct strip){all.p + k0 * step, all.row, 4};
+            struct strip a = copy && !once ? copy_rows(j, k0, k) : (struct strip){all.p + k0 * step, all.row};
             for (int64_t p = p0; p < lesser(p0 + group, end); p++)
                 mul_panel(j, p, k0, k, a, j->partial + (kc < g->k ? p - p0 : 0) * BLOCK_ROWS * MT_PANEL);
             k0 += kc;
@@ -310,191 +311,34 @@ static void vec_mul(const struct vec_ops *o, const struct mt_gemm_mul *g, int pa
     while (mt_gemm_cut_next(&cut, &job.r)) mul_rect(&job);
 }
 
-/* ---- dW = dY^T X: both operands are copied, since both have k, the rows, as their slow dimension. */
-
-enum { TN_ROWS = 256, TN_OUT = 512, TN_A_BYTES = TN_ROWS * TN_OUT * 4, TN_B_BYTES = TN_ROWS * MT_PANEL * 4 };
-_Static_assert(TN_A_BYTES + TN_B_BYTES + MR * MT_PANEL * 4 <= MT_GEMM_SCRATCH, "scratch of mul_tn");
-
-struct tn_job {
-    const struct vec_ops *o;
-    const struct mt_gemm_tn *g;
-    struct mt_gemm_rect r;
-    char *a, *b;
-    float *edge; /* [MR][32] */
-};
-
-/* m rows and `rows` columns of dY, as [k][rows]. */
-static void copy_dy_any(const struct vec_ops *o, void *out, const void *dy, int64_t ld, int64_t m,
-                        int64_t rows)
-{
-    const mt_bf16 *h = dy;
-    uint32_t *w = out;
-    if (o->kind == KIND_F32) {
-        for (int64_t k = 0; k < m; k++) memcpy(w + k * rows, (const float *)dy + k * ld, (size_t)(4 * rows));
-        return;
-    }
-    for (int64_t k = 0; k < m; k += 2) {
-        const mt_bf16 *h0 = h + k * ld, *h1 = k + 1 < m ? h0 + ld : NULL;
-        if (o->kind == KIND_DOT) {
-            for (int64_t r = 0; r < rows; r++) *w++ = (h1 ? (uint32_t)h1[r] << 16 : 0) | h0[r];
-            continue;
-        }
-        for (int64_t r = 0; r < rows; r++) *w++ = (uint32_t)h0[r] << 16;
-        for (int64_t r = 0; r < rows; r++) *w++ = h1 ? (uint32_t)h1[r] << 16 : 0;
-    }
-}
-
-/* A vector of pairs. */
-typedef uint16_t halves __attribute__((vector_size(2 * VW), aligned(2), may_alias));
-INLINE vec_bits pairs_of(const mt_bf16 *h0, const mt_bf16 *h1)
-{
-#ifdef vec_pairs
-    return vec_pairs(h0, h1);
-#else
-    vec_bits lo = __builtin_convertvector(*(const halves *)h0, vec_bits),
-             hi = __builtin_convertvector(*(const halves *)h1, vec_bits);
-    return hi << 16 | lo;
-#endif
-}
-enum { AHEAD = 64 }; /* elements of a row fetched before their turn */
-/* A strip of whole pairs by vectors: words too many fall on the next k, which follows, but for the last. */
-static void copy_dy_strip(uint32_t *w, const mt_bf16 *h, int64_t ld, int64_t m, int64_t rows, bool last)
-{
-    for (; m > (last ? 2 : 0); m -= 2, h += 2 * ld, w += rows) {
-        __builtin_prefetch(h + AHEAD);
-        __builtin_prefetch(h + ld + AHEAD);
-        *(vec_bits *)w = pairs_of(h, h + ld);
-    }
-    if (!last) return;
-    vec_bits tail = pairs_of(h, h + ld);
-    memcpy(w, &tail, (size_t)(4 * rows));
-}
-
-enum { COPY_ROWS = 32 }; /* whose lines stay in L1 for all strips */
-/* All strips of m rows of dY from row `row` on. */
-static void copy_dy(const struct tn_job *j, int64_t row, int64_t m)
-{
-    const struct mt_gemm_tn *g = j->g;
-    int64_t size = mt_dtype_bytes(j->o->dtype), blocks = (j->r.rows + MR - 1) / MR;
-    int64_t per_row = row_bytes(j->o, m);
-    for (int64_t k = 0; k < m; k += COPY_ROWS)
-        for (int64_t t = 0; t < blocks; t++) {
-            int64_t lo = j->r.rows * t / blocks, rows = j->r.rows * (t + 1) / blocks - lo;
-            int64_t n = lesser(m - k, COPY_ROWS), col = j->r.row + lo;
-            char *out = j->a + lo * per_row + rows * row_bytes(j->o, k);
-            const char *dy = (const char *)g->dy + ((row + k) * g->lddy + col) * size;
-            /* The columns too many are there. */
-            if (j->o->kind == KIND_DOT && MR <= VW && n % 2 == 0 && col + VW <= g->o)
-                copy_dy_strip((uint32_t *)(void *)out, (const mt_bf16 *)(const void *)dy, g->lddy, n, rows,
-                              k + n == m);
-            else
-                copy_dy_any(j->o, out, dy, g->lddy, n, rows);
-        }
-}
-
-INLINE void copy_x_pairs(uint32_t *w, const mt_bf16 *h, int64_t ld)
-{
-    __builtin_prefetch(h + AHEAD);
-    __builtin_prefetch(h + ld + AHEAD);
-    UNROLL for (int c = 0; c < MT_PANEL; c += VW) * (vec_bits *)(w + c) = pairs_of(h + c, h + ld + c);
-}
-
-/* m rows of a panel of X: [k][32] f32 or [k/2][32] pairs. */
-static void copy_x(const struct vec_ops *o, void *out, const void *x, int64_t ld, int64_t m, int64_t cols)
-{
-    uint32_t *w = out;
-    if (cols < MT_PANEL) memset(out, 0, (size_t)(4 * MT_PANEL * steps_of(o, m)));
-    if (o->kind == KIND_F32) {
-        for (int64_t k = 0; k < m; k++)
-            memcpy(w + k * MT_PANEL, (const float *)x + k * ld, (size_t)(4 * cols));
-        return;
-    }
-    for (int64_t k = 0; k < m; k += 2, w += MT_PANEL) {
-        const mt_bf16 *h0 = (const mt_bf16 *)x + k * ld;
-        if (k + 1 == m)
-            for (int64_t c = 0; c < cols; c++) w[c] = h0[c];
-        else if (cols == MT_PANEL)
-            copy_x_pairs(w, h0, ld);
-        else
-            for (int64_t c = 0; c < cols; c++) w[c] = (uint32_t)h0[ld + c] << 16 | h0[c];
-    }
-}
-
-/* m rows from m0 of the group: one panel of dW, all rows of the rectangle. */
-static void tn_panel(const struct tn_job *j, int64_t panel, int64_t m, bool load)
-{
-    const struct mt_gemm_tn *g = j->g;
-    int64_t col = panel * MT_PANEL, cols = lesser(g->i - col, MT_PANEL), blocks = (j->r.rows + MR - 1) / MR;
-    int64_t per_row = row_bytes(j->o, m);
-    for (int64_t t = 0; t < blocks; t++) {
-        int64_t lo = j->r.rows * t / blocks, rows = j->r.rows * (t + 1) / blocks - lo;
-        float *dw = g->dw + j->r.group * g->dw_stride + (j->r.row + lo) * g->lddw + col;
-        float *acc = cols == MT_PANEL ? dw : j->edge;
-        int64_t ld = cols == MT_PANEL ? g->lddw : MT_PANEL;
-        for (int64_t r = 0; r < rows && t + 1 < blocks;
-             r++) /* the next strip's sums: no prefetcher sees them coming */
-            UNROLL for (int c = 0; c < MT_PANEL; c += 16)
-                __builtin_prefetch(dw + (rows + r) * g->lddw + c, 1);
-        for (int64_t r = 0; load && acc != dw && r < rows; r++)
-            memcpy(acc + r * ld, dw + r * g->lddw, (size_t)(4 * cols));
-        struct strip s = {j->a + lo * per_row, 4, 4 * rows};
-        for (int c = 0; c < MT_PANEL; c += NC)
-            j->o->kernel((int)rows, acc + c, ld, s, j->b + 4 * c, steps_of(j->o, m), load);
-        for (int64_t r = 0; acc != dw && r < rows; r++)
-            memcpy(dw + r * g->lddw, acc + r * ld, (size_t)(4 * cols));
-    }
-}
-
-static void tn_rect(const struct tn_job *j)
-{
-    const struct mt_gemm_tn *g = j->g;
-    int64_t size = mt_dtype_bytes(j->o->dtype), m0 = 0;
-    do {
-        int64_t m = lesser(j->r.extent - m0, TN_ROWS), row = j->r.first + m0;
-        copy_dy(j, row, m);
-        for (int64_t p = j->r.panel; p < j->r.panel + j->r.panels; p++) {
-            int64_t cols = lesser(g->i - p * MT_PANEL, MT_PANEL);
-            copy_x(j->o, j->b, (const char *)g->x + (row * g->ldx + p * MT_PANEL) * size, g->ldx, m, cols);
-            tn_panel(j, p, m, m0 > 0 || g->accumulate);
-        }
-        m0 += TN_ROWS;
-    } while (m0 < j->r.extent);
-}
-
-static void vec_mul_tn(const struct vec_ops *o, const struct mt_gemm_tn *g, int part, int parts,
-                       void *scratch)
-{
-    /* Widened operands take twice the room. */
-    struct mt_gemm_grid grid = mt_gemm_grid_tn(g, MR, TN_OUT / MR / 2);
-    struct tn_job job = {.o = o, .g = g, .a = scratch};
-    job.b = job.a + TN_A_BYTES;
-    job.edge = (float *)(void *)(job.b + TN_B_BYTES);
-    struct mt_gemm_cut cut;
-    mt_gemm_cut_init(&cut, &grid, part, parts);
-    while (mt_gemm_cut_next(&cut, &job.r)) tn_rect(&job);
-}
+#include "device/cpu/gemm_vec_tn.h"
 
 /* Defines kernel, operations and the two entry points of one kind. */
-#define VEC_TABLE(name, table_isa, table_dtype, table_kind, align, form)                       \
-    static void name##_kernel(int rows, float *acc, int64_t ld, struct strip a, const char *b, \
-                              int64_t steps, bool load)                                        \
-    {                                                                                          \
-        by_rows(table_kind, rows, acc, ld, a, b, steps, load);                                 \
-    }                                                                                          \
-    static const struct vec_ops name##_ops = {table_kind, table_dtype, name##_kernel};         \
-    static void name##_mul(const struct mt_gemm_mul *g, int part, int parts, void *scratch)    \
-    {                                                                                          \
-        vec_mul(&name##_ops, g, part, parts, scratch);                                         \
-    }                                                                                          \
-    static void name##_mul_tn(const struct mt_gemm_tn *g, int part, int parts, void *scratch)  \
-    {                                                                                          \
-        vec_mul_tn(&name##_ops, g, part, parts, scratch);                                      \
-    }                                                                                          \
-    const struct mt_gemm mt_gemm_##name = {table_isa,                                          \
-                                           table_dtype,                                        \
-                                           align,                                              \
-                                           mt_gemm_pack_nt_##form,                             \
-                                           mt_gemm_pack_nn_##form,                             \
-                                           mt_gemm_unpack_nt_##form,                           \
-                                           name##_mul,                                         \
+#define VEC_TABLE(name, table_isa, table_dtype, table_kind, align, form)                                    \
+    static void name##_rows(int rows, float *acc, int64_t ld, struct strip a, const char *b, int64_t steps, \
+                            bool load)                                                                      \
+    {                                                                                                       \
+        by_rows(table_kind, IN_ROWS, rows, acc, ld, a, b, steps, load);                                     \
+    }                                                                                                       \
+    static void name##_columns(int rows, float *acc, int64_t ld, struct strip a, const char *b,             \
+                               int64_t steps, bool load)                                                    \
+    {                                                                                                       \
+        by_rows(table_kind, IN_COLUMNS, rows, acc, ld, a, b, steps, load);                                  \
+    }                                                                                                       \
+    static const struct vec_ops name##_ops = {table_kind, table_dtype, name##_rows, name##_columns};        \
+    static void name##_mul(const struct mt_gemm_mul *g, int part, int parts, void *scratch)                 \
+    {                                                                                                       \
+        vec_mul(&name##_ops, g, part, parts, scratch);                                                      \
+    }                                                                                                       \
+    static void name##_mul_tn(const struct mt_gemm_tn *g, int part, int parts, void *scratch)               \
+    {                                                                                                       \
+        vec_mul_tn(&name##_ops, g, part, parts, scratch);                                                   \
+    }                                                                                                       \
+    const struct mt_gemm mt_gemm_##name = {table_isa,                                                       \
+                                           table_dtype,                                                     \
+                                           align,                                                           \
+                                           mt_gemm_pack_nt_##form,                                          \
+                                           mt_gemm_pack_nn_##form,                                          \
+                                           mt_gemm_unpack_nt_##form,                                        \
+                                           name##_mul,                                                      \
                                            name##_mul_tn};

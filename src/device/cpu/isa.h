@@ -24,6 +24,8 @@ MT_MUST_USE mt_status mt_isa_parse(const char *name, enum mt_isa *isa, mt_err *e
  * For AMX this asks the kernel for permission to use tiles, which is then held by the whole process:
  * call it before worker threads get small alternate signal stacks. */
 bool mt_isa_available(enum mt_isa isa, const char **why_not);
+/* The last available one; but avx512, which gives the same bits as avx512-bf16, where its instructions turn out to be faster. Takes
+ * some microseconds. */
 enum mt_isa mt_isa_best(void);
 
 /* Flushes denormals to zero, as operands and as results, in the calling thread. bf16 instructions always

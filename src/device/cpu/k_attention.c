@@ -109,6 +109,22 @@ static void fwd_tile(struct fwd *f, int64_t g, int64_t t0, int64_t t1)
     mt_att_spread(t, &f->out, f->acc, f->sum, t->per, g, t0, t1);
 }
 
+void mt_cpu_window_begin(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
+{
+    (void)scratch, (void)dev;
+    const struct mt_args_window_begin *a = MT_ARGS(window_begin, c);
+    int64_t N = mt_dim(c, 'N'), window = MT_SCALARS(window_begin, c)->window, lo, hi;
+    mt_share(mt_dim(c, 'R'), 1, part, parts, &lo, &hi);
+    for (int64_t r = lo; r < hi; r++) {
+        const int32_t *begin = (const int32_t *)a->begin + r * c->ld[1];
+        int32_t *near = (int32_t *)a->near + r * c->ld[0];
+        for (int64_t i = 0; i < N; i++) {
+            int64_t first = i - window + 1;
+            near[i] = begin[i] > first ? begin[i] : (int32_t)first;
+        }
+    }
+}
+
 void mt_cpu_attention_fwd(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
 {
     const struct mt_args_attention_fwd *a = MT_ARGS(attention_fwd, c);

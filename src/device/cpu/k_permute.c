@@ -18,7 +18,7 @@ void mt_cpu_gather_rows(const struct mt_call *c, int part, int parts, void *scra
     }
 }
 
-/* y[n] = h[n] + sum_k gates[n][k] ret[slot[n][k]], k ascending */
+/* y[n] = h[n] + sum_k gates[n][k] ret[slot[n][k]], k ascending, without dropped ones */
 MT_VEC void mt_cpu_combine_fwd(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
 {
     (void)scratch, (void)dev;
@@ -33,6 +33,7 @@ MT_VEC void mt_cpu_combine_fwd(const struct mt_call *c, int part, int parts, voi
             int64_t m = mt_min64(MT_CHUNK, D - j), at = n * c->ld[0] + j;
             memcpy(sum, mt_vec_in(a->h, c->dtype, n * c->ld[1] + j, m, buf), (size_t)m * 4);
             for (int64_t k = 0; k < K; k++) {
+                if (slot[k] < 0) continue;
                 const float *ret = mt_vec_in(a->ret, c->dtype, slot[k] * c->ld[2] + j, m, buf), g = gates[k];
                 for (int64_t i = 0; i < m; i++) sum[i] += g * ret[i];
             }
@@ -42,7 +43,7 @@ MT_VEC void mt_cpu_combine_fwd(const struct mt_call *c, int part, int parts, voi
     }
 }
 
-/* dx[n] = add[n] + sum_k dret[slot[n][k]], k ascending; dgates in token order */
+/* dx[n] = add[n] + sum_k dret[slot[n][k]], k ascending; dgates in token order, 0 of dropped ones */
 MT_VEC void mt_cpu_combine_bwd(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
 {
     (void)scratch, (void)dev;
@@ -52,12 +53,13 @@ MT_VEC void mt_cpu_combine_bwd(const struct mt_call *c, int part, int parts, voi
     for (int64_t n = lo; n < hi; n++) {
         const int32_t *slot = (const int32_t *)a->slot + n * c->ld[4];
         for (int64_t k = 0; k < K; k++)
-            ((float *)a->dgates)[n * c->ld[1] + k] = ((const float *)a->dgate)[slot[k]];
+            ((float *)a->dgates)[n * c->ld[1] + k] = slot[k] < 0 ? 0 : ((const float *)a->dgate)[slot[k]];
         for (int64_t j = 0; j < D; j += MT_CHUNK) {
             float sum[MT_CHUNK] = {0}, buf[MT_CHUNK];
             int64_t m = mt_min64(MT_CHUNK, D - j), at = n * c->ld[0] + j;
             if (a->add) memcpy(sum, mt_vec_in(a->add, c->dtype, n * c->ld[5] + j, m, buf), (size_t)m * 4);
             for (int64_t k = 0; k < K; k++) {
+                if (slot[k] < 0) continue;
                 const float *dret = mt_vec_in(a->dret, c->dtype, slot[k] * c->ld[2] + j, m, buf);
                 for (int64_t i = 0; i < m; i++) sum[i] += dret[i];
             }

@@ -3,7 +3,7 @@
 #include "device/cpu/kernels.h"
 #include "device/cpu/vec.h"
 
-/* Pair i of position p turns by the angle p theta^(-2i/R); in f64, since p goes to millions. */
+/* Angles are f64, since positions go to millions. */
 void mt_cpu_rope_table(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
 {
     (void)dev;
@@ -13,12 +13,15 @@ void mt_cpu_rope_table(const struct mt_call *c, int part, int parts, void *scrat
     int64_t R = mt_dim(c, 'R'), half = R / 2, lo, hi;
     MT_ASSERT(half * 8 <= MT_SCRATCH_BYTES);
     mt_share(mt_dim(c, 'S'), 1, part, parts, &lo, &hi);
-    for (int64_t i = 0; i < half; i++) speed[i] = pow(s->theta, -2.0 * (double)i / (double)R);
+    for (int64_t i = 0; i < half; i++) {
+        double t = fmin(fmax(((double)i - s->low) / (s->high - s->low), 0), 1);
+        speed[i] = pow(s->theta, -2.0 * (double)i / (double)R) * ((1 - t) + t / s->factor);
+    }
     for (int64_t p = lo; p < hi; p++)
         for (int64_t i = 0; i < half; i++) {
             double angle = (double)p * speed[i];
-            table[p * c->ld[0] + i] = (float)cos(angle);
-            table[p * c->ld[0] + half + i] = (float)sin(angle);
+            table[p * c->ld[0] + i] = (float)(s->gain * cos(angle));
+            table[p * c->ld[0] + half + i] = (float)(s->gain * sin(angle));
         }
 }
 

@@ -1,7 +1,7 @@
 /* k_router.c: from hidden rows to chosen experts and gates, in f32, and back. */
 #include "base/status.h"
 #include "device/cpu/kernels.h"
-#include "device/cpu/vec.h"
+#include "device/cpu/router.h"
 
 /* y[e] += <x, w[e]> for m inputs: four experts at a time share the loads of x. */
 MT_VEC_INLINE void dots(float *y, const float *x, const float *w, int64_t ldw, int64_t E, int64_t m)
@@ -52,35 +52,45 @@ MT_VEC void mt_cpu_router_logits(const struct mt_call *c, int part, int parts, v
         }
 }
 
-/* score: 0 softmax over all experts, 1 sigmoid */
-MT_VEC_INLINE void scores_of(float *s, const float *logits, int64_t E, int64_t score)
-{
-    if (score) {
-        for (int64_t e = 0; e < E; e++) s[e] = mt_vec_sigmoid(logits[e]);
-        return;
-    }
-    float top = mt_vec_max(logits, E);
-    for (int64_t e = 0; e < E; e++) s[e] = mt_vec_exp(logits[e] - top);
-    double sum = 0;
-    for (int64_t e = 0; e < E; e += MT_CHUNK) sum += (double)mt_vec_sum(s + e, mt_min64(MT_CHUNK, E - e));
-    float inv = (float)(1 / sum);
-    for (int64_t e = 0; e < E; e++) s[e] *= inv;
-}
-
-/* ids of the K largest, largest first, ties by id; returns whether all were numbers. ids are valid in any case. */
-static bool choose(int32_t *ids, const float *choice, int64_t E, int64_t K)
+/* s + bias; returns whether all are numbers. */
+static bool choice_of(float *choice, const float *s, const float *bias, int64_t E)
 {
     bool numbers = true;
     for (int64_t e = 0; e < E; e++) {
-        float v = choice[e];
-        numbers &= v == v;
-        int64_t k = e < K ? e : K;
-        if (e >= K && !(v > choice[ids[K - 1]])) continue;
-        if (k == K) k--;
-        for (; k > 0 && v > choice[ids[k - 1]]; k--) ids[k] = ids[k - 1];
-        ids[k] = (int32_t)e;
+        choice[e] = s[e] + bias[e];
+        numbers &= choice[e] == choice[e];
     }
     return numbers;
+}
+
+/* A group's best choice, or the sum of its two best. */
+static float group_score(const float *choice, int64_t n, bool best2)
+{
+    float best = -INFINITY, next = -INFINITY;
+    for (int64_t e = 0; e < n; e++) {
+        if (choice[e] > best)
+            next = best, best = choice[e];
+        else if (choice[e] > next)
+            next = choice[e];
+    }
+    return best2 ? best + next : best;
+}
+/* Choices outside of the `limit` best groups are out. scratch: two arrays of a number a group */
+static void limit_groups(float *choice, int64_t E, const struct mt_scalars_router_topk *f, float *score,
+                         int32_t *kept)
+{
+    int64_t n = E / f->groups, k = 0;
+    for (int64_t g = 0; g < f->groups; g++) score[g] = group_score(choice + g * n, n, f->best2);
+    mt_router_choose(kept, score, f->groups, f->limit);
+    for (int64_t g = 0; g < f->groups; g++) score[g] = -INFINITY;
+    for (; k < f->limit; k++) score[kept[k]] = 0;
+    for (int64_t e = 0; e < E; e++)
+        if (score[e / n] < 0) choice[e] = -INFINITY;
+}
+/* Round robin: any run of tokens meets each expert equally often, to within one. */
+static void force(int32_t *ids, int64_t token, int64_t E, int64_t K)
+{
+    for (int64_t k = 0; k < K; k++) ids[k] = (int32_t)((token * K + k) % E);
 }
 
 /* gates: scale s[id], over their sum if norm */
@@ -100,23 +110,26 @@ MT_VEC void mt_cpu_router_topk(const struct mt_call *c, int part, int parts, voi
     const struct mt_scalars_router_topk *f = MT_SCALARS(router_topk, c);
     const float *bias = a->bias;
     int64_t E = mt_dim(c, 'E'), K = mt_dim(c, 'K'), lo, hi;
-    float *s = scratch, *choice = s + E;
-    MT_ASSERT(K <= E && E * 8 <= MT_SCRATCH_BYTES);
+    float *s = scratch, *choice = s + E, *groups = choice + E;
+    MT_ASSERT(K <= E && E * 16 <= MT_SCRATCH_BYTES && f->groups <= E && f->limit <= f->groups);
     mt_share(mt_dim(c, 'N'), 1, part, parts, &lo, &hi);
     for (int64_t n = lo; n < hi; n++) {
         int32_t *ids = (int32_t *)a->ids + n * c->ld[0];
         float *gates = (float *)a->gates + n * c->ld[1];
-        scores_of(s, (const float *)a->logits + n * c->ld[2], E, f->score);
-        for (int64_t e = 0; e < E; e++) choice[e] = s[e] + bias[e];
-        if (choose(ids, choice, E, K)) {
-            gates_of(gates, ids, s, K, f);
-        } else { /* a NaN is never the largest, but must not go unseen */
-            for (int64_t k = 0; k < K; k++) gates[k] = NAN;
-        }
+        (void)mt_router_scores(s, (const float *)a->logits + n * c->ld[2], E, f->score);
+        bool numbers = choice_of(choice, s, bias, E);
+        if (f->groups > 1) limit_groups(choice, E, f, groups, (int32_t *)(groups + E));
+        if (f->forced)
+            force(ids, n % f->forced, E, K);
+        else
+            mt_router_choose(ids, choice, E, K);
+        gates_of(gates, ids, s, K, f);
+        for (int64_t k = 0; k < K && !numbers; k++) gates[k] = NAN; /* it must not go unseen */
     }
 }
 
-/* Counting sort by expert of the flat pairs token K + k, stable. One pass each way over few bytes: one part does it. */
+/* Counting sort by expert of the flat pairs token K + k, stable; dropped ones come last. One pass each way over few bytes: one part
+ * does it. */
 void mt_cpu_route_sort(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
 {
     (void)parts, (void)dev;
@@ -124,20 +137,21 @@ void mt_cpu_route_sort(const struct mt_call *c, int part, int parts, void *scrat
     int64_t N = mt_dim(c, 'N'), K = mt_dim(c, 'K'), E = mt_dim(c, 'E');
     int32_t *order = a->order, *counts = a->counts, *next = scratch;
     if (part != 0) return;
-    MT_ASSERT(mt_dim(c, 'M') == N * K && E * 4 <= MT_SCRATCH_BYTES);
+    MT_ASSERT(mt_dim(c, 'M') == N * K && (E + 1) * 4 <= MT_SCRATCH_BYTES);
     for (int64_t e = 0; e < E; e++) counts[e] = 0;
     for (int64_t n = 0; n < N; n++)
         for (int64_t k = 0; k < K; k++) {
             int32_t e = ((const int32_t *)a->ids)[n * c->ld[3] + k];
-            MT_ASSERT(e >= 0 && e < E);
-            counts[e]++;
+            MT_ASSERT(e < E);
+            if (e >= 0) counts[e]++;
         }
-    for (int64_t e = 0, at = 0; e < E; at += counts[e++]) next[e] = (int32_t)at;
+    next[0] = 0;
+    for (int64_t e = 0; e < E; e++) next[e + 1] = next[e] + counts[e];
     for (int64_t n = 0; n < N; n++)
         for (int64_t k = 0; k < K; k++) {
-            int32_t at = next[((const int32_t *)a->ids)[n * c->ld[3] + k]]++;
+            int32_t e = ((const int32_t *)a->ids)[n * c->ld[3] + k], at = next[e < 0 ? E : e]++;
             order[at] = (int32_t)(n * K + k);
-            ((int32_t *)a->slot)[n * c->ld[1] + k] = at;
+            ((int32_t *)a->slot)[n * c->ld[1] + k] = e < 0 ? -1 - at : at;
         }
 }
 
@@ -184,7 +198,7 @@ MT_VEC_INLINE void softmax_row_bwd(float *dl, const float *dg, const int32_t *id
                                    float *p, int64_t E, int64_t K, double scale)
 {
     double dot = 0;
-    scores_of(p, logits, E, 0);
+    (void)mt_router_scores(p, logits, E, 0);
     for (int64_t k = 0; k < K; k++) dot += scale * (double)dg[k] * (double)p[ids[k]];
     float rest = (float)dot;
     for (int64_t e = 0; e < E; e++) dl[e] = -p[e] * rest;

@@ -23,8 +23,9 @@ void mt_cpu_dev_init(struct mt_cpu_dev *d, enum mt_isa isa);
 /* By op; a missing kernel does not link. */
 extern mt_kernel *const mt_cpu_kernel[MT_N_OPS];
 
-/* In how many parts a call is run: a function of op, shapes and scalars, so that bits never depend on the workers. */
-int mt_cpu_parts(const struct mt_call *c);
+/* In how many parts a call is run by so many workers: enough for each to find another when one is late, and no more, since a large
+ * part uses what it has packed longer. */
+int mt_cpu_parts(const struct mt_call *c, int workers);
 
 /* Share [first, last) of n for this part, in multiples of `grain`. */
 static inline void mt_share(int64_t n, int64_t grain, int part, int parts, int64_t *first, int64_t *last)

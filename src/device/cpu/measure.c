@@ -55,7 +55,7 @@ static void measure_enqueue(struct mt_stream *s, struct mt_call *c, const mt_vie
             c->op == MT_OP_collect_cut || c->op == MT_OP_spread_cut)
             call.scalar[1].i = (int64_t)(intptr_t)&s->ctx->cut[c->scalar[1].i];
     }
-    int parts = mt_cpu_parts(&call);
+    int parts = mt_cpu_parts(&call, 1);
     int64_t preempted = mt_measure_preempted();
     double began = mt_measure_now();
     for (int i = 0; i < parts; i++) mt_cpu_kernel[c->op](&call, i, parts, m->scratch, m->dev);

@@ -26,4 +26,14 @@ struct mt_ns_layout {
 };
 enum { MT_NS_ROWS = 64 };
 struct mt_ns_layout mt_ns_layout_of(int64_t r, int64_t c, mt_dtype t);
+
+/* The same for eigen_basis of q [b, n, n]: a lane has two matrices of n x n and four rows of n, f64. */
+static inline int64_t mt_eigen_lane_bytes(int64_t n)
+{
+    return (16 * n * n + 32 * n + 63) / 64 * 64;
+}
+static inline int64_t mt_eigen_ws_bytes(int64_t b, int64_t n)
+{
+    return mt_newton_schulz_lanes(b) * mt_eigen_lane_bytes(n);
+}
 #endif

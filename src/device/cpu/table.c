@@ -17,15 +17,16 @@ void mt_cpu_dev_init(struct mt_cpu_dev *d, enum mt_isa isa)
 }
 
 /* A part is worth some tens of microseconds: much more than it takes to hand it out. */
-int mt_cpu_parts(const struct mt_call *c)
+int mt_cpu_parts(const struct mt_call *c, int workers)
 {
-    enum { MAX_PARTS = 64 };
+    enum { WORKER_PARTS = 8, MAX_PARTS = 64 };
     const double part_bytes = 256 << 10, part_flops = 2 << 20;
     const struct mt_op_info *f = &mt_op_info[c->op];
     if (f->kind != MT_KERNEL) return 1;
-    if (c->op == MT_OP_newton_schulz && mt_dim(c, 'B') > 0)
+    if ((c->op == MT_OP_newton_schulz || c->op == MT_OP_eigen_basis) && mt_dim(c, 'B') > 0)
         return (int)mt_newton_schulz_lanes(mt_dim(c, 'B'));
     double parts = f->flops(c->dim, c->bytes, c->scalar) / part_flops +
                    f->bytes(c->dim, c->bytes, c->scalar) / part_bytes;
-    return parts < 1 ? 1 : parts > MAX_PARTS ? MAX_PARTS : (int)parts;
+    int most = workers < MAX_PARTS / WORKER_PARTS ? WORKER_PARTS * workers : MAX_PARTS;
+    return parts < 1 ? 1 : parts > most ? most : (int)parts;
 }

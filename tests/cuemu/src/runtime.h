@@ -12,8 +12,22 @@ namespace cuemu
 {
 /* One lock for the whole runtime; held by every call. */
 extern std::recursive_mutex mu;
-typedef std::lock_guard<std::recursive_mutex> Lock;
+extern thread_local int held;   /* times, by this thread */
 extern thread_local bool in_op; /* the lock is held, and TSan thinks another thread runs */
+struct Lock {
+    explicit Lock(std::recursive_mutex &)
+    {
+        mu.lock();
+        held++;
+    }
+    ~Lock()
+    {
+        held--;
+        mu.unlock();
+    }
+    Lock(const Lock &) = delete;
+};
+void breathe(unsigned us); /* lets other threads have the lock for a while */
 
 /* A piece of work in a stream. */
 struct Op {
@@ -32,7 +46,7 @@ typedef std::shared_ptr<Op> Ref;
 /* stream.cc. add: behind the stream's last work and what it waits for; run may be null. force: runs what
  * it takes. */
 Ref add(cudaStream_t s, const char *name, std::function<bool()> run);
-void force(const Ref &o);
+void force(Ref o);
 void sync_all();
 
 int current_device(); /* of this thread */

@@ -35,7 +35,17 @@ struct CUevent_st {
 namespace cuemu
 {
 std::recursive_mutex mu;
+thread_local int held;
 thread_local bool in_op;
+void breathe(unsigned us)
+{
+    const int n = held;
+    for (int i = 0; i < n; i++) mu.unlock();
+    held = 0;
+    usleep(us);
+    for (int i = 0; i < n; i++) mu.lock();
+    held = n;
+}
 } // namespace cuemu
 
 namespace
@@ -133,7 +143,7 @@ void nudge();
 
 namespace cuemu
 {
-void force(const Ref &o)
+void force(Ref o)
 {
     if (!o) return;
     double t0 = now(), limit = atof(env("CUEMU_TIMEOUT", "60"));
@@ -147,7 +157,7 @@ void force(const Ref &o)
             fault("cuda", 0, "no progress in %g s: peers disagree about the collectives, or one is gone",
                   limit);
         } else
-            usleep(20);
+            breathe(20);
 #if CUEMU_WITH_TSAN
     __tsan_acquire(&o->tags[1]);
 #endif
@@ -186,8 +196,10 @@ Ref add(cudaStream_t s_, const char *name, std::function<bool()> run)
 void sync_all()
 {
     while (!pending.empty()) force(pending.front());
+    std::vector<Ref> last; /* streams may come and go meanwhile */
     for (auto *s : streams)
-        if (s->last) force(s->last);
+        if (s->last) last.push_back(s->last);
+    for (auto &o : last) force(o);
 }
 void submit(cudaStream_t s, const char *name, std::function<bool()> run)
 {
@@ -264,7 +276,8 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s_)
     Lock l(mu);
     init();
     CUstream_st *s = stream_of(s_);
-    for (auto &w : s->waits) force(w);
+    const std::vector<Ref> waits = s->waits;
+    for (auto &w : waits) force(w);
     force(s->last);
     return cudaSuccess;
 }

@@ -1,0 +1,69 @@
+#include "nccl_table.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LIBRARY "libnccl.so.2" /* has been its name since version 2.0 */
+
+void mt_nccl_version_text(int version, char text[MT_NCCL_VERSION_TEXT])
+{
+    const int old = version < 10000; /* before 2.9 */
+    snprintf(text, MT_NCCL_VERSION_TEXT, "%d.%d.%d", version / (old ? 1000 : 10000),
+             version % (old ? 1000 : 10000) / 100, version % 100);
+}
+
+static mt_status find_functions(struct mt_nccl_table *t, void *from, mt_err *e)
+{
+    static const struct {
+        const char *name;
+        size_t at;
+    } function[] = {
+#define X(f) {#f, offsetof(struct mt_nccl_table, f)},
+        MT_NCCL_FUNCTIONS(X)
+#undef X
+    };
+    char least[MT_NCCL_VERSION_TEXT];
+    mt_nccl_version_text(MT_NCCL_LEAST, least);
+    for (size_t i = 0; i < sizeof function / sizeof *function; i++) {
+        void *f = dlsym(from, function[i].name);
+        MT_REQUIRE(f, e, MT_DEVICE, "opening NCCL: it has no function %s; it should be version %s or later",
+                   function[i].name, least);
+        memcpy((char *)t + function[i].at, &f, sizeof f);
+    }
+    return MT_OK;
+}
+
+static mt_status check_version(struct mt_nccl_table *t, mt_err *e)
+{
+    char is[MT_NCCL_VERSION_TEXT], least[MT_NCCL_VERSION_TEXT];
+    MT_REQUIRE(!t->ncclGetVersion(&t->version), e, MT_DEVICE, "opening NCCL: it does not tell its version");
+    mt_nccl_version_text(t->version, is);
+    mt_nccl_version_text(MT_NCCL_LEAST, least);
+    MT_REQUIRE(t->version >= MT_NCCL_LEAST && t->version < NCCL_VERSION(NCCL_MAJOR + 1, 0, 0), e, MT_DEVICE,
+               "opening NCCL: it is version %s, and this program needs %s or later of version %d", is, least,
+               NCCL_MAJOR);
+    return MT_OK;
+}
+
+mt_status mt_nccl_table_open(struct mt_nccl_table *t, const char *from, mt_err *e)
+{
+    *t = (struct mt_nccl_table){.library = NULL};
+    /* One that is in the process already comes first: tests link a stand-in. */
+    void *found = RTLD_DEFAULT;
+    if (from || !dlsym(found, "ncclGetVersion")) {
+        t->library = found = dlopen(from ? from : LIBRARY, RTLD_NOW | RTLD_LOCAL);
+        MT_REQUIRE(found, e, MT_DEVICE, "opening NCCL: %s; install it or add its folder to LD_LIBRARY_PATH",
+                   dlerror());
+    }
+    mt_status status = find_functions(t, found, e);
+    if (!status) status = check_version(t, e);
+    if (status) mt_nccl_table_close(t);
+    return status;
+}
+
+void mt_nccl_table_close(struct mt_nccl_table *t)
+{
+    if (t->library) dlclose(t->library);
+    *t = (struct mt_nccl_table){.library = NULL};
+}
