@@ -10,8 +10,10 @@
 #include "ckpt/file.h"
 #include "ckpt/publish.h"
 
-/* COPYING to PRUNING: of a save to the nodes' own disks. */
-enum phase { IDLE, WRITING, COPYING, NAMING, PRUNING, CLEANING };
+/* COPYING to PRUNING: of a save to the nodes' own disks. LEAVING and CLEANING: of one that was given up. */
+enum phase { IDLE, WRITING, COPYING, NAMING, PRUNING, LEAVING, CLEANING };
+/* A writer that takes longer to leave what was given up hangs. */
+static const double LEAVING_S = 5;
 struct mt_saver {
     struct mt_job job;
     double timeout_s;
@@ -164,9 +166,15 @@ static void enter_call(struct mt_saver *s, enum phase phase, mt_status (*fn)(voi
         set_off(s, mt_writers_call(s->writers, fn, arg, &e), &e);
 }
 
+/* Nothing is removed before the writers of all processes have left it: they would put files there again. */
 static void give_up(struct mt_saver *s)
 {
     mt_writers_cancel(s->writers, "it failed elsewhere");
+    enter(s, LEAVING);
+}
+
+static void begin_cleaning(struct mt_saver *s)
+{
     if (s->local)
         enter_call(s, CLEANING, mt_tier_saver_drop, &s->tier);
     else
@@ -176,6 +184,11 @@ static void give_up(struct mt_saver *s)
 bool mt_saver_under_way(const struct mt_saver *s)
 {
     return s->phase != IDLE;
+}
+
+static bool leaves(const struct mt_saver *s)
+{
+    return s->phase == LEAVING && mt_now() - s->phase_begun < LEAVING_S && mt_writers_linger(s->writers);
 }
 
 void mt_saver_tell(struct mt_saver *s, int64_t *busy, int64_t *failed)
@@ -190,7 +203,7 @@ void mt_saver_tell(struct mt_saver *s, int64_t *busy, int64_t *failed)
         state = mt_writers_look(s->writers, &e);
     }
     if (state == MT_WRITTEN_FAILED) fail(s, &e);
-    *busy = state == MT_WRITTEN_BUSY || (s->phase == COPYING && mt_buddy_left(&s->tier.buddy));
+    *busy = state == MT_WRITTEN_BUSY || (s->phase == COPYING && mt_buddy_left(&s->tier.buddy)) || leaves(s);
     *failed = s->phase != IDLE && s->failed;
 }
 
@@ -219,7 +232,7 @@ static void begin_copies(struct mt_saver *s)
     if (mt_tier_saver_gather(&s->tier, &s->parts, &e) != MT_OK) fail(s, &e);
 }
 
-/* The next phase of a save whose present one is over, and well. */
+/* The next phase of a save whose present one is over, and has not failed. */
 static enum mt_saver_event go_on(struct mt_saver *s)
 {
     if (s->phase == WRITING && !s->local) return end(s, MT_SAVER_SAVED);
@@ -227,8 +240,10 @@ static enum mt_saver_event go_on(struct mt_saver *s)
         begin_copies(s);
     else if (s->phase == COPYING)
         enter_call(s, NAMING, mt_tier_saver_publish, &s->tier);
-    else
+    else if (s->phase == NAMING)
         enter_call(s, PRUNING, mt_tier_saver_prune, &s->tier);
+    else
+        begin_cleaning(s);
     return MT_SAVER_NOTHING;
 }
 

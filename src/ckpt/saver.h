@@ -7,8 +7,8 @@
  * A save to the nodes' own disks (tier.h) is written in the same way; then the processes copy their files to their buddies' nodes, a slice
  * at each of these agreements, and every node gives its folder the name.
  *
- * A save that fails in one process, or takes longer than its time, is given up by all: what it left is removed, and the next is
- * tried. */
+ * A save that fails in one process, or takes longer than its time, is given up by all: when no writer is in it any more, or hangs,
+ * what it left is removed, and the next is tried. */
 #ifndef MT_CKPT_SAVER_H
 #define MT_CKPT_SAVER_H
 #include "ckpt/tier_saver.h"

@@ -18,17 +18,6 @@ static bool has_call(const struct mt_writers *w)
     return w->state == MT_WRITTEN_BUSY && w->fn && !w->called;
 }
 
-/* Others that still do something of a save that was given up come to its end, unless they hang. */
-static void wait_for_rest(struct mt_writers *w)
-{
-    struct timespec soon = mt_clock_later(mt_clock_now(), 2);
-    int64_t turn = w->turn;
-    for (int i = 0; i < w->n; i++)
-        while (w->writer[i].busy && w->writer[i].turn != w->turn && !mt_writers_gone(w, turn) &&
-               mt_writers_wait_until(w, soon))
-            continue;
-}
-
 static void call(struct mt_writers *w)
 {
     int64_t turn = w->turn;
@@ -36,7 +25,6 @@ static void call(struct mt_writers *w)
     mt_status (*fn)(void *, mt_err *) = w->fn;
     void *arg = w->arg;
     w->called = true;
-    wait_for_rest(w);
     pthread_mutex_unlock(&w->lock);
     mt_status st = fn(arg, &e);
     pthread_mutex_lock(&w->lock);
@@ -161,6 +149,15 @@ enum mt_written mt_writers_look(struct mt_writers *w, mt_err *e)
     if (state == MT_WRITTEN_FAILED) *e = w->err;
     pthread_mutex_unlock(&w->lock);
     return state;
+}
+
+bool mt_writers_linger(struct mt_writers *w)
+{
+    bool busy = false;
+    pthread_mutex_lock(&w->lock);
+    for (int i = 0; i < w->n; i++) busy |= w->writer[i].busy;
+    pthread_mutex_unlock(&w->lock);
+    return busy;
 }
 
 void mt_writers_cancel(struct mt_writers *w, const char *why)

@@ -41,8 +41,7 @@ bool mt_writers_close(struct mt_writers *w);
 /* Begins to write the files into a folder, which is made if need be. Nothing of an earlier save may be under way. IO: every writer
  * still hangs in an earlier one. */
 MT_MUST_USE mt_status mt_writers_begin(struct mt_writers *w, const char *folder, mt_err *e);
-/* One of the writers runs a function, which must not use w, once those that do not hang have left what was given up. Otherwise as
- * mt_writers_begin. */
+/* One of the writers runs a function, which must not use w. Otherwise as mt_writers_begin. */
 MT_MUST_USE mt_status mt_writers_call(struct mt_writers *w, mt_status (*fn)(void *arg, mt_err *e), void *arg,
                                       mt_err *e);
 /* What has become of what was begun; of a failure, its message. */
@@ -51,6 +50,8 @@ enum mt_written mt_writers_look(struct mt_writers *w, mt_err *e);
 enum mt_written mt_writers_wait(struct mt_writers *w, double seconds, mt_err *e);
 /* It counts as failed, and no byte of the arenas is read any more. */
 void mt_writers_cancel(struct mt_writers *w, const char *why);
+/* With nothing under way: whether a writer is still in a call of what was given up, and may make a file there. */
+bool mt_writers_linger(struct mt_writers *w);
 
 /* Returns when what comes `when` in the update of a rank, and everything before it, has been read by the save under way, if there
  * is one. Any thread. */

@@ -38,12 +38,14 @@ void mt_exports_saved(struct mt_exports *x, const mt_config *c, const struct mt_
     if (x->step) {
         mt_say("step %5lld  not exported: the export of step %lld is not over\n", (long long)step,
                (long long)x->step);
+        x->left_out = step;
         return;
     }
     snprintf(to, sizeof to, "%s/%sstep-%08" PRId64, c->ckpt_export_dir[0] ? c->ckpt_export_dir : c->run_dir,
              c->ckpt_export_dir[0] ? "" : "export-", step);
     memcpy(x->to, to, sizeof to);
     x->asked = false;
+    x->left_out = 0;
     x->begun = mt_now();
     if (start(x, c, step, &e) == MT_OK)
         x->step = step;
@@ -96,7 +98,10 @@ static void give_up(struct mt_exports *x, const mt_config *c, const struct mt_jo
 void mt_exports_end(struct mt_exports *x, const mt_config *c, const struct mt_job *job, double seconds)
 {
     double until = mt_now() + seconds;
-    for (mt_exports_look(x, c, job); x->step && mt_now() < until; mt_exports_look(x, c, job))
+    for (mt_exports_look(x, c, job); (x->step || x->left_out) && mt_now() < until;
+         mt_exports_look(x, c, job)) {
+        if (!x->step) mt_exports_saved(x, c, job, x->left_out);
         nanosleep(&(struct timespec){0, 20000000}, NULL);
+    }
     if (x->step) give_up(x, c, job);
 }

@@ -9,7 +9,8 @@
 struct mt_exports {
     bool asked; /* by a file in the run's folder: the next checkpoint is exported */
     struct mt_child child;
-    int64_t step; /* of the checkpoint that it reads, which must stay; 0: none is under way */
+    int64_t step;     /* of the checkpoint that it reads, which must stay; 0: none is under way */
+    int64_t left_out; /* the last checkpoint that came due meanwhile; 0 */
     double begun;
     char to[MT_CONFIG_PATH + 32];
 };
@@ -20,6 +21,7 @@ void mt_exports_saved(struct mt_exports *x, const mt_config *c, const struct mt_
 void mt_exports_here(struct mt_exports *x, const mt_config *c, const struct mt_job *job, int64_t step);
 /* Tells the end of the one under way, if it has ended. Does not wait. */
 void mt_exports_look(struct mt_exports *x, const mt_config *c, const struct mt_job *job);
-/* Waits so many seconds at most for the one under way, then gives it up. */
+/* Waits so many seconds at most for the one under way, and for that of the run's last checkpoint if it was left out for it, then gives
+ * up. */
 void mt_exports_end(struct mt_exports *x, const mt_config *c, const struct mt_job *job, double seconds);
 #endif

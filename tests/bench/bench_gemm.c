@@ -156,7 +156,7 @@ struct row {
 
 static double call(struct row *r, enum contestant who)
 {
-    if (who == PEAK) return peak_of(r->g)();
+    if (who == PEAK) return roofline_peak(r->g->isa, r->g->dtype)();
     if (who == DNNL)
         for (int i = 0; i < r->products; i++) product_run(&r->product[i]);
     else if (r->is_tn)
@@ -192,7 +192,7 @@ static double sample(struct row *r, enum contestant who, int repeat, bool *clean
 
 static bool takes_part(const struct row *r, enum contestant who)
 {
-    return who == OWN || (who == DNNL ? r->products > 0 : peak_of(r->g) != NULL);
+    return who == OWN || (who == DNNL ? r->products > 0 : roofline_peak(r->g->isa, r->g->dtype) != NULL);
 }
 
 static void measure(struct row *r, const char *name)

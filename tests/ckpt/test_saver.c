@@ -1,7 +1,13 @@
-/* A save from its begin to its name, in one process: what others are told in each phase, what it takes besides its buffers. */
+/* A save from its begin to its name, in one process: what others are told in each phase, what it takes besides its buffers.
+ * mkdir below takes the place of the C library's. */
 #include "ckpt/saver.h"
 
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <sys/syscall.h>
 #include <time.h>
+
+#include "base/clock.h"
 
 #include "helper.h"
 
@@ -162,6 +168,49 @@ TEST(published_when_all_have_written)
     for (int i = 0; i < 2; i++) close_run(&r[i]);
 }
 
+/* The first that makes a folder for a save comes to it only when `slow` is 0 again. */
+static atomic_int slow, held;
+int mkdir(const char *path, mode_t mode)
+{
+    if (slow && strstr(path, ".saving") && !held++)
+        while (slow) nanosleep(&(struct timespec){0, 1000000}, NULL);
+    return (int)syscall(SYS_mkdirat, AT_FDCWD, path, mode);
+}
+
+/* What both bring to their agreement, and what comes of it for the first. */
+static enum mt_saver_event agree(struct run r[2])
+{
+    int64_t busy[2], failed[2];
+    for (int i = 0; i < 2; i++) mt_saver_pause(r[i].saver);
+    for (int i = 0; i < 2; i++) mt_saver_tell(r[i].saver, &busy[i], &failed[i]);
+    (void)mt_saver_heard(r[1].saver, busy[0] + busy[1], failed[0] + failed[1]);
+    return mt_saver_heard(r[0].saver, busy[0] + busy[1], failed[0] + failed[1]);
+}
+
+/* Whoever removes what is left of a save waits for the other process, which would put a file there again. */
+TEST(removed_when_all_have_left)
+{
+    static struct world w[2];
+    static struct run r[2];
+    char saving[MT_CKPT_PATH + 8];
+    enum mt_saver_event event = MT_SAVER_NOTHING;
+    for (int i = 0; i < 2; i++) make_process(&w[i], i);
+    for (int i = 0; i < 2; i++) join(&r[i], &w[i], i);
+    snprintf(saving, sizeof saving, "%s.saving", step_folder(9));
+    slow = 1;
+    begin(&r[1], 9, 0);
+    while (!held) mt_saver_pause(r[1].saver);
+    begin(&r[0], 9, 0);
+    for (int i = 0; i < 2; i++) CHECK_INT(mt_saver_heard(r[i].saver, 1, 1), MT_SAVER_NOTHING);
+    for (double t0 = mt_now(); event == MT_SAVER_NOTHING && mt_now() - t0 < 0.5;) event = agree(r);
+    CHECK_INT(event, MT_SAVER_NOTHING);
+    slow = 0;
+    while (event == MT_SAVER_NOTHING) event = agree(r);
+    CHECK_INT(event, MT_SAVER_GIVEN_UP);
+    for (int i = 0; i < 2; i++) close_run(&r[i]);
+    CHECK(!exists(saving));
+}
+
 TEST(another_process_fails)
 {
     static struct world w;
@@ -255,6 +304,7 @@ int main(void)
 {
     RUN(it_is_there_when_all_know);
     RUN(published_when_all_have_written);
+    RUN(removed_when_all_have_left);
     RUN(another_process_fails);
     RUN(metrics_up_to_the_step);
     RUN(the_buffers_are_all_it_takes);

@@ -196,7 +196,10 @@ static void compare_run(const struct config *c)
     if (st == MT_OK) st = mt_session_run(&run, mt_fill_step, &e);
     if (st == MT_OK) {
         batches(&run, 11);
-        for (int r = 0; r < c->world; r++) run.rank[r].ctx.recording = &real[r];
+        for (int r = 0; r < c->world; r++) {
+            run.rank[r].ctx.recording = &real[r];
+            run.rank[r].step.step = 1; /* a plan is of the second step */
+        }
         st = mt_session_run(&run, mt_train_step, &e);
     }
     if (st == MT_OK) st = mt_session_plan(&planned, cfg, run.target, c->world, 0, &e);

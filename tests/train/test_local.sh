@@ -1,4 +1,4 @@
-# test: timeout=120
+# test: timeout=240
 # Checkpoints on the nodes' own disks: four processes that stand for two nodes (mesh.ranks_per_node), gone on from when a node's folder
 # is lost, both are, a file is damaged, or the processes are other ones.
 source tests/check.sh

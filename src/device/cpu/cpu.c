@@ -63,7 +63,8 @@ static void cpu_enqueue(struct mt_stream *s, struct mt_call *c, const mt_view *v
     n->stream = (uint8_t)s->id;
     n->seq = position(r, s);
     if (f->kind == MT_COMM) join_group(n, s);
-    if (!MT_WATCH && !r->exec->o.poison) n->parts = n->left = mt_cpu_parts(&n->call, mt_exec_workers(r->exec));
+    if (!MT_WATCH && !r->exec->o.poison)
+        n->parts = n->left = mt_cpu_parts(&n->call, mt_exec_workers(r->exec));
     mt_host_push(r, n);
 }
 
