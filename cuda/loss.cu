@@ -37,7 +37,7 @@ MT_DEVICE float loss_of(lse r, float logit)
     return (float)(log(r.sum) - ((double)logit - (double)r.top));
 }
 
-/* dlogits, which may be the logits: (softmax - onehot) / valid */
+/* dlogits, which may be the logits: (softmax - onehot) weight / valid */
 template <class T, int V> __global__ void __launch_bounds__(THREADS) xent_kernel(MT_CALL c)
 {
     const auto &a = *MT_ARGS(xent, &c);
@@ -52,15 +52,16 @@ template <class T, int V> __global__ void __launch_bounds__(THREADS) xent_kernel
     }
     const float logit = x[label];
     const lse r = row_lse<V>(x, width);
-    const double valid = (double)*static_cast<const int64_t *>(a.valid);
-    const float scale = (float)(1 / (r.sum * valid));
+    const double valid = (double)*static_cast<const int64_t *>(a.valid),
+                 weight = MT_SCALARS(xent, &c)->weight;
+    const float scale = (float)(weight / (r.sum * valid));
     for (int64_t i = threadIdx.x; i < width / V; i += THREADS) {
         float f[V];
         mt_load_f32(f, x, i);
 #pragma unroll
         for (int k = 0; k < V; k++) f[k] = expf(f[k] - r.top) * scale;
         if (label / V == i) {
-            const float right = (float)((exp((double)logit - (double)r.top) / r.sum - 1) / valid);
+            const float right = (float)(weight * (exp((double)logit - (double)r.top) / r.sum - 1) / valid);
 #pragma unroll
             for (int k = 0; k < V; k++)
                 if (k == label % V) f[k] = right;

@@ -75,6 +75,7 @@ mt_status mt_cmd_ckpt_export(int argc, char **argv, mt_err *e)
     mt_bar_open(&bar, "export");
     q.how.tokenizer = q.tokenizer;
     q.how.progress = &bar.work;
+    q.how.told = stdout;
     mt_status st = mt_hf_export(arg[0], arg[1], &q.how, &files, e);
     mt_bar_close(&bar);
     if (st == MT_OK)

@@ -241,7 +241,8 @@ static mt_status choose_ranks(const struct arguments *a, mt_config *cfg, const s
 static mt_status measured(const char *dir, const mt_config *cfg, double **shares, mt_err *e)
 {
     struct mt_report_run *run = calloc(1, sizeof *run);
-    int64_t blocks = cfg->model_layers - cfg->model_first_dense, E = cfg->model_experts;
+    int64_t blocks = cfg->model_layers + cfg->model_mtp_depth - cfg->model_first_dense,
+            E = cfg->model_experts;
     mt_status st = run ? mt_report_read(run, dir, e) : mt_err_set(e, MT_IO, "no memory to read '%s'", dir);
     if (st == MT_OK && (!run->n_experts || run->width != E || run->layers != blocks))
         st = mt_err_set(e, MT_CONFIG,

@@ -235,7 +235,7 @@ void mt_hf_window_write(const mt_config *c, enum mt_hf_family f, FILE *out)
         fputs(",\n  \"sliding_window\": null", out);
     if (!s.W || !by_layer(f)) return;
     fprintf(out, ",\n  \"max_window_layers\": %" PRId64 ",\n  \"layer_types\": [", s.full_first);
-    for (int64_t l = 0; l < s.L; l++)
+    for (int64_t l = 0; l < c->model_layers; l++)
         fprintf(out, "%s\"%s\"", l ? ", " : "", mt_is_near(&s, l) ? "sliding_attention" : "full_attention");
     fputc(']', out);
 }

@@ -45,7 +45,6 @@ static void put_special(FILE *out, const mt_config *c, enum mt_hf_family f)
     }
     if (f == MT_HF_GLM4_MOE || f == MT_HF_DEEPSEEK_V3) {
         put_key(out, "n_shared_experts", MT_VALUE_INT, (double)(c->model_shared_ffn / c->model_expert_ffn));
-        put_key(out, "num_nextn_predict_layers", MT_VALUE_INT, 0);
     }
     if (f == MT_HF_QWEN3_MOE) {
         fprintf(out, ",\n  \"mlp_only_layers\": [");

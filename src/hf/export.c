@@ -315,11 +315,24 @@ static mt_status choose(struct exporting *x, enum mt_hf_family f, mt_err *e)
     return MT_OK;
 }
 
+/* Of a family without names for them, modules that predict further tokens stay behind: they only help training. */
+static void leave_modules(const struct exporting *x, enum mt_hf_family f, struct mt_shape *s)
+{
+    struct mt_shape alone = mt_shape_alone(s);
+    if (!s->mtp || mt_hf_has_mtp(f)) return;
+    if (x->how->told)
+        fprintf(x->how->told,
+                "left out: layers.%" PRId64 " and behind, the modules of model.mtp_depth: %s has none\n",
+                alone.L, mt_hf_type(f));
+    *s = alone;
+}
+
 static mt_status export(struct exporting *x, const mt_config *c, mt_err *e)
 {
     enum mt_hf_family f;
     x->shape = mt_shape_of(c);
     MT_TRY(mt_hf_family_of(c, &f, e));
+    leave_modules(x, f, &x->shape);
     MT_TRY(mt_source_list_all(&x->source, &x->list, e));
     MT_TRY(mt_hf_tensors_open(&x->tensors, f, &x->shape, e));
     MT_TRY(choose(x, f, e));

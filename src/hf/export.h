@@ -1,6 +1,8 @@
 /* export.h: a checkpoint's weights as a Hugging Face folder. */
 #ifndef MT_HF_EXPORT_H
 #define MT_HF_EXPORT_H
+#include <stdio.h>
+
 #include "ckpt/ckpt.h"
 
 struct mt_hf_export {
@@ -9,6 +11,7 @@ struct mt_hf_export {
     const char *const *tokenizer; /* n_tokenizer files, copied under their own names */
     int n_tokenizer;
     struct mt_progress *progress; /* see mt_ckpt_verify_told */
+    FILE *told;                   /* what is left out and why, a line each; NULL: nobody */
 };
 /* Writes `to`, which must not be there yet: config.json, model.safetensors or shards with an index, the tokenizer's files. By several
  * threads, with a few MiB each; what is read is verified. Everything is fsynced, under the name `to`.exporting, and then renamed. After a

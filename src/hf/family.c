@@ -100,6 +100,11 @@ mt_status mt_hf_family_of(const mt_config *c, enum mt_hf_family *f, mt_err *e)
     return MT_OK;
 }
 
+bool mt_hf_has_mtp(enum mt_hf_family f)
+{
+    return f == MT_HF_GLM4_MOE || f == MT_HF_DEEPSEEK_V3;
+}
+
 void mt_hf_imply(enum mt_hf_family f, mt_config *c)
 {
     int bit = 1 << f;

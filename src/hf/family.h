@@ -14,6 +14,8 @@ const char *mt_hf_class(enum mt_hf_family f); /* "Qwen3MoeForCausalLM" */
 MT_MUST_USE mt_status mt_hf_family_named(const char *model_type, enum mt_hf_family *f, mt_err *e);
 /* By a configuration. CONFIG names the option that the nearest family cannot express. */
 MT_MUST_USE mt_status mt_hf_family_of(const mt_config *c, enum mt_hf_family *f, mt_err *e);
+/* Whether it has names for modules that predict further tokens (model.mtp_depth). */
+bool mt_hf_has_mtp(enum mt_hf_family f);
 /* Sets what every model of the family has. */
 void mt_hf_imply(enum mt_hf_family f, mt_config *c);
 

@@ -229,13 +229,18 @@ static mt_status import(struct importing *x, enum mt_hf_family f, FILE *told, st
     return write_folder(x, progress, e);
 }
 
-mt_status mt_hf_import(const char *from, const char *to, FILE *told, struct mt_progress *progress, mt_err *e)
+mt_status mt_hf_import(const char *from, const char *to, bool mtp, FILE *told, struct mt_progress *progress,
+                       mt_err *e)
 {
     static mt_config const zero;
     mt_config cfg = zero;
     enum mt_hf_family f;
     struct importing x = {.cfg = &cfg, .to = to};
     MT_TRY(read_config(from, &cfg, &f, told, e));
+    MT_REQUIRE(!mtp || cfg.model_mtp_depth, e, MT_CONFIG,
+               "'%s' has no layers that predict further tokens (num_nextn_predict_layers); leave out --mtp",
+               from);
+    if (!mtp) cfg.model_mtp_depth = 0;
     MT_TRY(mt_hf_folder_open(&x.folder, from, e));
     mt_status st = import(&x, f, told, progress, e);
     free(x.first);

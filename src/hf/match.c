@@ -89,8 +89,12 @@ static const char *why_ignored(const char *name, const struct mt_shape *s)
     if (strncmp(name, layers, sizeof layers - 1) != 0) return NULL;
     char *end;
     long layer = strtol(name + sizeof layers - 1, &end, 10);
-    if (end == name + sizeof layers - 1 || *end != '.' || layer < s->L) return NULL;
-    return "of a layer behind the last (multi-token prediction), which is not trained here";
+    if (end == name + sizeof layers - 1 || *end != '.' || layer < s->L - s->mtp) return NULL;
+    if (layer >= s->L)
+        return "of a layer behind the last (multi-token prediction); --mtp reads what config.json counts";
+    if (!strcmp(end, ".embed_tokens.weight") || !strcmp(end, ".shared_head.head.weight"))
+        return "a module's copy of the model's embedding or head, which it shares here";
+    return NULL;
 }
 
 mt_status mt_hf_match(const struct mt_hf_folder *h, const struct mt_hf_tensors *t, const struct mt_shape *s,

@@ -96,8 +96,14 @@ static mt_view of_micro_batch(const struct mt_model *m, const struct mt_saved *s
 }
 mt_view mt_model_boundary(const struct mt_model *m, int64_t layer, enum mt_pass pass, int64_t mb)
 {
-    return layer < m->shape.L ? of_micro_batch(m, &m->layer[layer].x, pass, mb)
-                              : mt_model_span_part(m, m->x_last, mb);
+    return of_micro_batch(m, &m->layer[layer].x, pass, mb);
+}
+mt_view mt_model_output(const struct mt_model *m, int64_t layer, int64_t mb)
+{
+    const struct mt_shape *s = &m->shape;
+    bool last = layer + 1 >= s->L - s->mtp; /* of a depth */
+    return last ? mt_model_span_part(m, m->depth[mt_depth_of(s, layer)].x, mb)
+                : mt_model_boundary(m, layer + 1, MT_FORWARD, mb);
 }
 
 void mt_block_buffers(struct mt_rank *r, int l, enum mt_pass pass)

@@ -91,7 +91,7 @@ static void aux_rows(struct mt_model *m, struct mt_ledger *g)
 static void batch_rows(struct mt_model *m, struct mt_ledger *g)
 {
     static const char *const name[] = {"tokens", "labels", "begin", "pos"};
-    int64_t n = m->opt.micro_batches * m->shape.N, world = m->opt.mesh.world;
+    int64_t n = m->opt.micro_batches * m->shape.N, world = m->opt.mesh.world, depths = m->shape.mtp + 1;
     mt_view *host[] = {&m->host.tokens, &m->host.labels, &m->host.begin, &m->host.pos};
     mt_view *device[] = {&m->device.tokens, &m->device.labels, &m->device.begin, &m->device.pos};
     for (int i = 0; i < 4; i++) {
@@ -103,12 +103,12 @@ static void batch_rows(struct mt_model *m, struct mt_ledger *g)
                          ? mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_BATCH, MT_I32, n, 0, 0, "near")
                          : MT_NONE;
     m->rope = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_F32, m->shape.S, m->shape.R, 0, "rope");
-    m->loss = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_F64, 1, 0, 0, "loss");
-    m->loss_all = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_F64, world, 1, 0, "loss.all");
-    m->loss_sum = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_F64, 1, 0, 0, "loss.sum");
-    m->valid = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_I64, 1, 0, 0, "valid");
-    m->valid_all = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_I64, world, 1, 0, "valid.all");
-    m->valid_sum = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_I64, 1, 0, 0, "valid.sum");
+    m->loss = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_F64, depths, 0, 0, "loss");
+    m->loss_all = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_F64, world, depths, 0, "loss.all");
+    m->loss_sum = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_F64, depths, 0, 0, "loss.sum");
+    m->valid = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_I64, depths, 0, 0, "valid");
+    m->valid_all = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_I64, world, depths, 0, "valid.all");
+    m->valid_sum = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_I64, depths, 0, 0, "valid.sum");
     m->sumsq = m->store.offload.host[MT_STATE_GRAD] ? mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_I64,
                                                                     2, MT_SUMSQ_WORDS, 0, "sumsq.passing")
                                                     : MT_NONE;
@@ -188,9 +188,7 @@ mt_status mt_model_init(struct mt_model *m, const struct mt_shape *shape, const 
         unit += mt_is_moe(shape, l) ? 2 : 1;
     }
     m->head_unit = unit;
-    m->x_last = opt->inference ? (shape->L % 2 ? m->b.dxb : m->b.dxa)
-                               : mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_ACTIVATION, opt->dtype,
-                                               opt->span * shape->N, shape->D, 0, "x.last");
+    mt_mtp_rows(m, g);
     for (int pass = 0; pass < MT_N_PASSES; pass++) mt_weights_for(&m->store, -1, pass, &m->w[pass]);
     if (!opt->inference) {
         mt_weights_of(&m->store, -1, mt_store_grad, &m->g);

@@ -19,6 +19,7 @@ enum mt_aux { MT_AUX_SEQUENCE, MT_AUX_GLOBAL, MT_AUX_Z, MT_N_AUX };
 /* What the model needs of the options besides its shape. */
 struct mt_model_options {
     double eps, route_scale, init_std;
+    double mtp_weight; /* of the mean loss of modules for further tokens, beside the model's own */
     struct mt_rope_form rope;
     mt_choice_score score;
     bool route_norm, inference;
@@ -138,6 +139,22 @@ struct mt_batch {
         near; /* [N], on the device: where attention begins in layers with a window; MT_NONE: there are none */
 };
 
+/* Multi-token prediction (model/mtp.c). What there is for a depth k: 0, the model itself, or a module, 1 to shape.mtp. */
+enum { MT_MAX_DEPTHS = 5 };
+struct mt_depth {
+    mt_view x; /* [span N, D] output of its last block */
+    mt_view h,
+        rstd; /* [span N, D], [span N] the same normed, which the head and the next module see; the last depth has none */
+    mt_view e, de; /* [span N, D] of a module: embeddings of the tokens k further, and their gradient */
+};
+struct mt_mtp {
+    mt_view tokens, labels; /* [mtp micro_batches N] module by module: the token k further, and its label */
+    mt_view host_tokens, host_labels; /* the same in host memory */
+    mt_view eh, deh, rstd_e,
+        rstd_h; /* [N, 2 D] both inputs of a module's projection, normed, side by side; [N] */
+    mt_view dh; /* [span N, D] gradient of what a module got from the depth in front of it */
+};
+
 struct mt_model {
     struct mt_shape shape;
     struct mt_model_options opt;
@@ -145,13 +162,14 @@ struct mt_model {
     struct mt_layer *layer;                /* owned: L of them */
     union mt_weights w[MT_N_PASSES], t, g; /* embedding, final norm, head */
     mt_view head_nt, head_nn;              /* tied: the embedding in the head's formats */
-    mt_view x_last;                        /* [span N, D] output of the last block */
+    struct mt_depth depth[MT_MAX_DEPTHS];  /* shape.mtp + 1 of them */
+    struct mt_mtp mtp;                     /* all MT_NONE without modules */
     int64_t prefetch;                      /* blocks gathered ahead, within the memory bound */
     mt_view rope;
     struct mt_batch host, device; /* all micro-batches: [micro_batches N] */
     struct mt_buffers b;
     mt_view hn, rstdf, dhn, chunk_logits, chunk_dlogits, chunk_loss;
-    mt_view loss, loss_all, loss_sum;    /* f64: this rank's sum, every rank's, the total */
+    mt_view loss, loss_all, loss_sum;    /* f64, of each depth: this rank's sum, every rank's, the total */
     mt_view aux, aux_all, aux_sum;       /* f64 [MT_N_AUX], likewise: each without its coefficient */
     mt_view chosen_all;                  /* i64 [world, E]: every rank's `local` */
     mt_view valid, valid_all, valid_sum; /* i64, likewise: labels that count */
@@ -209,9 +227,9 @@ const int32_t *mt_rank_counts(const struct mt_rank *r, int64_t mb, int l);
 /* The part of the batch that micro-batch mb is. */
 struct mt_batch mt_model_batch(const struct mt_model *m, int64_t mb);
 /* Place of micro-batch mb in a span, and its part of a boundary or of a block's routing. */
-mt_view mt_model_boundary(const struct mt_model *m, int64_t layer, enum mt_pass pass,
-                          int64_t mb); /* layer L: the last block's output */
-mt_view mt_model_span_part(const struct mt_model *m, mt_view v, int64_t mb); /* of [span N, D] */
+mt_view mt_model_boundary(const struct mt_model *m, int64_t layer, enum mt_pass pass, int64_t mb);
+mt_view mt_model_output(const struct mt_model *m, int64_t layer, int64_t mb); /* in forward */
+mt_view mt_model_span_part(const struct mt_model *m, mt_view v, int64_t mb);  /* of [span N, D] */
 struct mt_route mt_model_route(const struct mt_model *m, int l, int64_t mb);
 /* Of the first `micro` micro-batches: `near` from `begin`. Nothing to do without a window. */
 void mt_model_windows(struct mt_rank *r, int64_t micro);
@@ -235,11 +253,34 @@ void mt_aux_backward(struct mt_rank *r, int l);
 void mt_aux_sum(struct mt_rank *r);
 
 void mt_embed_forward(struct mt_rank *r, mt_view x);
-/* Loss and its gradient by chunks of tokens; logits never exist whole. */
-void mt_head_forward_backward(struct mt_rank *r, mt_view x, mt_view dx);
+/* Loss of a depth and its gradient dx with regard to what its last block gave, by chunks of tokens; logits never exist whole. */
+void mt_head_forward_backward(struct mt_rank *r, int depth, mt_view dx);
 void mt_head_eval(struct mt_rank *r, mt_view x);
 /* f32 logits [1, V] of one token of x into m->chunk_logits. */
 void mt_head_logits(struct mt_rank *r, mt_view x, int64_t token);
+
+/* Modules for further tokens. On the host, before a step: their tokens and labels, from the batch of the ctx's rank. */
+void mt_mtp_batch(const struct mt_ctx *c, const struct mt_model *m);
+/* The depth whose block a layer is; 0: it is one of the model's own. */
+static inline int mt_depth_of(const struct mt_shape *s, int64_t layer)
+{
+    return mt_is_mtp(s, layer) ? (int)(layer - (s->L - s->mtp) + 1) : 0;
+}
+/* Rows of all depths, in place of what inference has none of. */
+void mt_mtp_rows(struct mt_model *m, struct mt_ledger *g);
+/* Those tokens onto the device, on the h2d stream. */
+void mt_mtp_batch_in(struct mt_rank *r);
+/* For one micro-batch, r->mb, on the compute stream: embeddings of all modules, and their gradients added to the embedding's; a
+ * depth's output, normed, for the next one; from there to the input of a module's block, and back, dx being its gradient. */
+void mt_mtp_embed_forward(struct mt_rank *r);
+void mt_mtp_embed_backward(struct mt_rank *r);
+void mt_mtp_norm(struct mt_rank *r, int depth, enum mt_pass pass);
+void mt_mtp_forward(struct mt_rank *r, int depth);
+void mt_mtp_backward(struct mt_rank *r, int depth, mt_view dx);
+/* A depth's labels, and the gain of the norm in front of the head with its gradient; r->mb. */
+mt_view mt_mtp_labels(const struct mt_rank *r, int depth);
+mt_view mt_mtp_gain(const struct mt_model *m, int depth, enum mt_pass pass);
+mt_view mt_mtp_gain_grad(const struct mt_model *m, int depth);
 
 /* What a layer saves (model/keep.c), if it is offloaded, for all micro-batches of a span. save_input: in front of block l, its input
  * goes to the host; what layers far enough behind saved has gone, and their bytes are free. save_kept: behind it, what it keeps

@@ -70,7 +70,7 @@ static int64_t matrix_block(const struct mt_shape *m, int kind)
     }
     return 0;
 }
-static bool matrix_present(const struct mt_shape *m, int kind, bool moe)
+static bool matrix_present(const struct mt_shape *m, int kind, bool moe, bool mtp)
 {
     LETTERS;
     switch (kind) {
@@ -104,7 +104,7 @@ static double std_of(enum init init, const struct mt_shape *m, double std)
 {
     switch (init) {
     case INIT_NORMAL: return std;
-    case INIT_OUT: return std / sqrt(2.0 * (double)m->L);
+    case INIT_OUT: return std / sqrt(2.0 * (double)(m->L - m->mtp));
     case INIT_ONE: return -2;
     case INIT_ZERO: return -1;
     }
@@ -114,11 +114,11 @@ static double std_of(enum init init, const struct mt_shape *m, double std)
 static void declare_unit(struct mt_store *s, const struct mt_shape *m, enum unit_kind unit, int layer,
                          double std)
 {
-    bool moe = layer >= 0 && mt_is_moe(m, layer);
+    bool moe = layer >= 0 && mt_is_moe(m, layer), mtp = layer >= 0 && mt_is_mtp(m, layer);
     if (unit == UNIT_EXPERTS && !moe) return;
     mt_store_add_unit(s, layer, unit == UNIT_EXPERTS ? m->E / s->mesh.ep : 0);
     for (int k = 0; k < MT_N_MATRIX_KINDS; k++) {
-        if (matrix_row[k].unit != unit || !matrix_present(m, k, moe)) continue;
+        if (matrix_row[k].unit != unit || !matrix_present(m, k, moe, mtp)) continue;
         mt_store_add_matrix(s, k, layer, matrix_row[k].form, matrix_cols(m, k, moe), matrix_block(m, k));
         for (int t = 0; t < MT_N_TENSOR_KINDS; t++)
             if (tensor_row[t].matrix == k)
@@ -184,8 +184,9 @@ struct mt_param_size mt_param_size(const struct mt_shape *m, int kind, int64_t l
 {
     int matrix = tensor_row[kind].matrix;
     enum unit_kind unit = matrix_row[matrix].unit;
-    bool moe = layer >= 0 && mt_is_moe(m, layer), in_layer = unit == UNIT_LAYER || unit == UNIT_EXPERTS;
-    if (in_layer != (layer >= 0) || !matrix_present(m, matrix, moe)) return (struct mt_param_size){0};
+    bool moe = layer >= 0 && mt_is_moe(m, layer), mtp = layer >= 0 && mt_is_mtp(m, layer),
+         in_layer = unit == UNIT_LAYER || unit == UNIT_EXPERTS;
+    if (in_layer != (layer >= 0) || !matrix_present(m, matrix, moe, mtp)) return (struct mt_param_size){0};
     return (struct mt_param_size){tensor_rows(m, kind), matrix_cols(m, matrix, moe)};
 }
 
@@ -212,19 +213,20 @@ static int64_t matrix_elements(const struct mt_shape *m, int kind, bool moe)
         if (tensor_row[t].matrix == kind) rows += tensor_rows(m, t);
     return rows * (cols ? cols : 1);
 }
-static int64_t unit_elements(const struct mt_shape *m, enum unit_kind unit, bool moe)
+static int64_t unit_elements(const struct mt_shape *m, enum unit_kind unit, bool moe, bool mtp)
 {
     int64_t n = 0;
     for (int k = 0; k < MT_N_MATRIX_KINDS; k++)
-        if (matrix_row[k].unit == unit && matrix_present(m, k, moe)) n += matrix_elements(m, k, moe);
+        if (matrix_row[k].unit == unit && matrix_present(m, k, moe, mtp)) n += matrix_elements(m, k, moe);
     return n;
 }
 static int64_t params(const struct mt_shape *m, int64_t experts)
 {
-    int64_t n = unit_elements(m, UNIT_EMBED, false) + unit_elements(m, UNIT_HEAD, false);
+    int64_t n = unit_elements(m, UNIT_EMBED, false, false) + unit_elements(m, UNIT_HEAD, false, false);
     for (int64_t l = 0; l < m->L; l++) {
         bool moe = mt_is_moe(m, l);
-        n += unit_elements(m, UNIT_LAYER, moe) + (moe ? experts * unit_elements(m, UNIT_EXPERTS, moe) : 0);
+        n += unit_elements(m, UNIT_LAYER, moe, mt_is_mtp(m, l)) +
+             (moe ? experts * unit_elements(m, UNIT_EXPERTS, moe, false) : 0);
     }
     return n;
 }
@@ -252,7 +254,8 @@ int64_t mt_near_layers(const struct mt_shape *s)
 double mt_flops_per_token_of(const struct mt_shape *m, double full, double near)
 {
     double met = (double)mt_params_active(m) -
-                 (m->tied ? 0 : (double)(m->V * m->D)); /* the lookup is no product */
+                 (m->tied ? 0 : (double)(m->V * m->D)) + /* the lookup is no product */
+                 (double)(m->mtp * m->V * m->D);
     int64_t windows = mt_near_layers(m);
     double keys = (double)(m->L - windows) * full + (double)windows * near;
     return 6 * met + 6 * (double)m->H * (double)(m->A + m->B) * keys;
@@ -289,7 +292,8 @@ static struct mt_shape shape_of(const mt_config *c, double factor)
         .S = c->train_seq_len,
         .D = c->model_dim,
         .V = c->model_vocab,
-        .L = c->model_layers,
+        .L = c->model_layers + c->model_mtp_depth,
+        .mtp = c->model_mtp_depth,
         .H = c->model_heads,
         .G = c->model_kv_heads,
         .A = c->model_head_dim,
@@ -322,4 +326,12 @@ struct mt_shape mt_shape_of(const mt_config *c)
 struct mt_shape mt_shape_dropless(const mt_config *c)
 {
     return shape_of(c, 0);
+}
+
+struct mt_shape mt_shape_alone(const struct mt_shape *s)
+{
+    struct mt_shape alone = *s;
+    alone.L -= s->mtp;
+    alone.mtp = 0;
+    return alone;
 }

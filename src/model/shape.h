@@ -7,9 +7,10 @@
 #include "config/config.h"
 
 struct mt_shape {
-    int64_t N;          /* tokens of one micro-batch of one rank: S times sequences */
-    int64_t S;          /* tokens of a sequence */
-    int64_t D, V, L;    /* width, vocabulary, layers */
+    int64_t N;       /* tokens of one micro-batch of one rank: S times sequences */
+    int64_t S;       /* tokens of a sequence */
+    int64_t D, V, L; /* width, vocabulary, layers */
+    int64_t mtp; /* of the L layers the last so many are blocks of modules for further tokens (model/mtp.c) */
     int64_t H, G, A, B; /* query heads, key-value heads, their key and value widths */
     int64_t R;          /* rotated dimensions of a head */
     int64_t Ck,
@@ -34,9 +35,16 @@ static inline bool mt_is_moe(const struct mt_shape *s, int64_t layer)
 {
     return s->E > 0 && layer >= s->first_dense;
 }
-/* Whether attention of the layer has the window. */
+static inline bool mt_is_mtp(const struct mt_shape *s, int64_t layer)
+{
+    return layer >= s->L - s->mtp;
+}
+/* The same without modules for further tokens, which only training needs. */
+struct mt_shape mt_shape_alone(const struct mt_shape *s);
+/* Whether attention of the layer has the window. Blocks of modules are as the model's last layer. */
 static inline bool mt_is_near(const struct mt_shape *s, int64_t layer)
 {
+    if (mt_is_mtp(s, layer)) layer = s->L - s->mtp - 1;
     return s->W > 0 && layer >= s->full_first && !(s->full_every && (layer + 1) % s->full_every == 0);
 }
 /* Layers with the window. */
@@ -46,6 +54,7 @@ int64_t mt_near_layers(const struct mt_shape *s);
 int64_t mt_params_total(const struct mt_shape *s);
 int64_t mt_params_active(const struct mt_shape *s);
 /* Model FLOPs per token of training, forward and backward, recomputation not counted: 6 a matrix parameter met, plus
+ * the head's matrix once more for each further token, plus
  * causal attention over documents of mean length `context` (2 matmuls, 3 passes, half of the square; of a window W the band,
  * W - W^2 / (2 context) keys a token). */
 double mt_flops_per_token(const struct mt_shape *s, double context);

@@ -63,6 +63,7 @@ void mt_calibrate_batch(const struct mt_session *s, uint64_t seed)
         begin[i] = (int32_t)((i - i % S) % m->shape.N);
     }
     for (int64_t i = 0; i < n; i++) label[i] = i % S == S - 1 ? -1 : token[i + 1];
+    mt_mtp_batch(&r->ctx, m);
 }
 
 static double process_seconds(void)

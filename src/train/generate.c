@@ -14,8 +14,7 @@ void mt_generate_step(struct mt_ctx *ctx, void *arg)
     mt_stream_wait(s, mt_event_record(in));
     mt_model_windows(r, 1);
     mt_embed_forward(r, m->layer[0].x.at[MT_FORWARD]);
-    for (int l = 0; l < (int)m->shape.L; l++)
-        mt_block_forward(r, l, mt_model_boundary(m, l, MT_FORWARD, 0),
-                         mt_model_boundary(m, l + 1, MT_FORWARD, 0));
-    mt_head_logits(r, m->x_last, t->step);
+    for (int l = 0; !mt_is_mtp(&m->shape, l); l++)
+        mt_block_forward(r, l, mt_model_boundary(m, l, MT_FORWARD, 0), mt_model_output(m, l, 0));
+    mt_head_logits(r, m->depth[0].x, t->step);
 }

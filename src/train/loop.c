@@ -16,6 +16,7 @@ static void sample_to_arena(struct mt_run *r, int rank, mt_sample p)
     memcpy(mt_address(c, h->labels), p.labels, (size_t)h->labels.bytes);
     memcpy(mt_address(c, h->begin), p.begin, (size_t)h->begin.bytes);
     memcpy(mt_address(c, h->pos), p.pos, (size_t)h->pos.bytes);
+    mt_mtp_batch(c, &r->s.rank[rank].model);
 }
 
 static mt_status batch_to_arenas(struct mt_run *r, struct mt_metrics_step *x, mt_err *e)
@@ -128,6 +129,14 @@ static int64_t stood_still(const struct mt_run *r)
     return r->s.exec ? mt_exec_stood(r->s.exec) : 0;
 }
 
+/* Over modules, of the mean over labels that count: documents may be too short to have any. */
+static double mtp_loss(const struct mt_run *r, const struct mt_step *t)
+{
+    int64_t n = r->s.rank[0].model.shape.mtp;
+    double sum = 0;
+    for (int64_t k = 0; k < n; k++) sum += t->mtp_valid[k] ? t->mtp_loss[k] / (double)t->mtp_valid[k] : 0;
+    return n ? sum / (double)n : 0;
+}
 /* Means over tokens and blocks of experts of what routers learn besides. */
 static void mean_aux(const struct mt_run *r, const struct mt_step *t, double aux[MT_N_AUX])
 {
@@ -151,6 +160,7 @@ static mt_status one_step(struct mt_run *r, mt_err *e)
     x.step = r->at.step + 1;
     x.tokens = r->at.tokens + x.step_tokens;
     x.loss = t->loss / (double)t->valid;
+    x.mtp_loss = mtp_loss(r, t);
     x.grad_norm = t->norm;
     mean_aux(r, t, x.aux);
     if (!t->updated) MT_TRY(mt_run_left_out(r, &x, e));

@@ -214,6 +214,7 @@ static void tell_watchers(struct mt_metrics *m, const struct mt_session *of, con
     s.x[MT_SCALAR_tokens_per_s] = rate;
     s.x[MT_SCALAR_mfu] = mfu;
     s.x[MT_SCALAR_data_wait_s] = x->data_wait_s;
+    if (x->mtp_loss > 0) s.x[MT_SCALAR_mtp_loss] = x->mtp_loss;
     if (x->balance > 0) s.x[MT_SCALAR_expert_balance] = x->balance;
     if (of->rank[0].model.shape.capacity) s.x[MT_SCALAR_dropped] = x->dropped;
     for (int i = 0; i < MT_N_AUX; i++)
@@ -240,6 +241,8 @@ void mt_metrics_step(struct mt_metrics *m, const struct mt_session *s, const str
                  ", \"host_bytes\": %" PRId64 ", \"resident_bytes\": %" PRId64 ", \"exposed_s\": %.6f",
                  x->step, x->tokens, x->loss, x->grad_norm, x->lr, rate, mfu, x->data_wait_s,
                  s->plan.peak[MT_DEVICE_ARENA], s->plan.peak[MT_HOST_ARENA], resident_bytes(m), x->exposed_s);
+    if (x->mtp_loss > 0)
+        n += snprintf(line + n, sizeof line - (size_t)n, ", \"mtp_loss\": %.17g", x->mtp_loss);
     if (x->balance > 0)
         n += snprintf(line + n, sizeof line - (size_t)n, ", \"routing\": \"%s\", \"expert_balance\": %.3f",
                       mt_choices_routing[s->cfg->moe_routing], x->balance);
@@ -262,6 +265,7 @@ void mt_metrics_step(struct mt_metrics *m, const struct mt_session *s, const str
     mt_say("step %5lld/%lld %3.0f%%  loss %.4f  norm %.3f  lr %.2e  %6.0f tok/s  MFU %4.1f%%",
            (long long)x->step, (long long)x->steps, 100.0 * (double)x->step / (double)x->steps, x->loss,
            x->grad_norm, x->lr, rate, m->peak_flops > 0 ? 100 * rate * flops / m->peak_flops : 0);
+    if (x->mtp_loss > 0) mt_say("  mtp %.4f", x->mtp_loss);
     if (x->balance > 0)
         mt_say("  experts %.2fx%s", x->balance, s->cfg->moe_routing == MT_ROUTING_BALANCED ? " forced" : "");
     if (s->rank[0].model.shape.capacity) mt_say("  dropped %.2f%%", 100 * x->dropped);

@@ -192,6 +192,7 @@ static struct mt_model_options model_options(const struct mt_session *s, int ran
         .rope = mt_rope_form_of(c),
         .route_scale = c->model_route_scale,
         .init_std = c->model_init_std,
+        .mtp_weight = c->model_mtp_loss_weight,
         .score = c->model_score,
         .route_norm = c->model_route_norm,
         .aux = {c->moe_aux_loss_sequence, c->moe_aux_loss_global, c->moe_z_loss},
@@ -218,7 +219,9 @@ static struct mt_model_options model_options(const struct mt_session *s, int ran
         .kept_experts = kept_of(c->shard_reshard_experts),
         .host_dense = host == MT_HOST_WEIGHTS_DENSE || host == MT_HOST_WEIGHTS_ALL,
         .host_experts = host == MT_HOST_WEIGHTS_EXPERTS || host == MT_HOST_WEIGHTS_ALL,
-        .offloaded = s->inference ? 0 : llround(c->offload_activations_fraction * (double)c->model_layers),
+        .offloaded = s->inference ? 0
+                                  : llround(c->offload_activations_fraction *
+                                            (double)(c->model_layers + c->model_mtp_depth)),
         .offload_prefetch = c->offload_activations_prefetch,
         .keeps = s->inference ? 0 : keeps_of(c),
         .keep_on_host = c->recompute_keep_on == MT_PLACE_HOST,

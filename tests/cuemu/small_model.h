@@ -33,6 +33,7 @@ static inline void small_batch(const struct training *t, int64_t step, int shuff
             int64_t q = (i * t->s.world + r) * (1 + 2 * shuffled) % SMALL_SEQUENCES;
             small_sequence(step, q, &m->shape, 0, tok + i * S, lab + i * S, beg + i * S, pos + i * S);
         }
+        mt_mtp_batch(c, m);
     }
 }
 #endif

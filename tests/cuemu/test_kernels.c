@@ -441,8 +441,8 @@ TEST(count_valid)
 }
 TEST(xent)
 {
-    TRY(xent, "N=4 V=1000", .fill = valid_labels, .pad = 8);
-    TRY(xent, "N=4 V=37", .fill = valid_labels);
+    TRY(xent, "N=4 V=1000", .scalar = {F_(1)}, .fill = valid_labels, .pad = 8);
+    TRY(xent, "N=4 V=37", .scalar = {F_(0.3)}, .fill = valid_labels);
 }
 TEST(xent_eval)
 {

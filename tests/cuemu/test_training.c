@@ -141,6 +141,39 @@ TEST(bf16)
     against_cpu("bf16", 0.05);
 }
 
+/* Modules for further tokens, over ranks: the losses and the norm of a step are the cpu's, whatever streams do. */
+static bool first_step(const char *device, struct mt_step *got)
+{
+    struct training t = {0};
+    char text[2048];
+    mt_err e = {0};
+    snprintf(text, sizeof text, MODEL "train.dtype=f32 mesh.ep=2 model.mtp_depth=2 device.type=%s", device);
+    if (!CHECK(training_config(&t.cfg, text))) return false;
+    mt_status st = mt_session_open(&t.s, &t.cfg, 4, false, &e);
+    if (st == MT_OK) st = mt_session_run(&t.s, mt_fill_step, &e);
+    if (st == MT_OK) small_batch(&t, 0, 0);
+    if (st == MT_OK) st = mt_session_run(&t.s, mt_train_step, &e);
+    if (!CHECK(st == MT_OK)) printf("  %s\n", e.msg);
+    if (st == MT_OK) *got = t.s.rank[0].step;
+    training_close(&t);
+    return st == MT_OK;
+}
+TEST(further_tokens)
+{
+    static const char *const orders[] = {"lazy", "eager"};
+    struct mt_step cpu, cuda;
+    bool ok = first_step("cpu", &cpu);
+    for (int i = 0; ok && i < 2; i++) {
+        cuemu_set_order(orders[i], 1);
+        if (!first_step("cuda", &cuda)) break;
+        CHECK(fabs(cuda.loss / cpu.loss - 1) <= 1e-5 && fabs(cuda.norm / cpu.norm - 1) <= 1e-5);
+        for (int k = 0; k < 2; k++)
+            CHECK(cuda.mtp_valid[k] == cpu.mtp_valid[k] && cpu.mtp_valid[k] > 0 &&
+                  fabs(cuda.mtp_loss[k] / cpu.mtp_loss[k] - 1) <= 1e-5);
+    }
+    cuemu_set_order("lazy", 1);
+}
+
 /* Groups, capacity, and all that routers learn besides, over ranks that share experts: as on the cpu, whatever streams do. */
 TEST(router)
 {
@@ -331,6 +364,7 @@ int main(void)
     }
     RUN(f32);
     RUN(bf16);
+    RUN(further_tokens);
     RUN(router);
     RUN(record_equals_sim);
     RUN(traced);

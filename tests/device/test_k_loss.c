@@ -3,11 +3,11 @@
 
 struct loss {
     int64_t N, V;
-    double *logits, *labels, *loss, *dlogits, valid;
+    double *logits, *labels, *loss, *dlogits, valid, weight;
 };
 static struct loss loss_new(int64_t N, int64_t V, double spread)
 {
-    struct loss r = {N, V, kc_random(MT_F32, N * V, spread, 1), kc_new(N), kc_new(N), kc_new(N * V), 13};
+    struct loss r = {N, V, kc_random(MT_F32, N * V, spread, 1), kc_new(N), kc_new(N), kc_new(N * V), 13, 0.3};
     for (int64_t n = 0; n < N; n++) r.labels[n] = n % 5 == 3 ? -1 : (double)(n * 7919 % V);
     if (N > 0) r.labels[0] = (double)V - 1;
     return r;
@@ -27,7 +27,7 @@ static void loss_reference(struct loss *r)
         r->loss[n] = counts ? top + log(sum) - x[(int64_t)r->labels[n]] : 0;
         for (int64_t i = 0; i < r->V; i++)
             r->dlogits[n * r->V + i] =
-                counts ? (exp(x[i] - top) / sum - ((double)i == r->labels[n])) / r->valid : 0;
+                counts ? r->weight * (exp(x[i] - top) / sum - ((double)i == r->labels[n])) / r->valid : 0;
     }
 }
 static double loss_value(void *ctx)
@@ -35,7 +35,7 @@ static double loss_value(void *ctx)
     struct loss *r = ctx;
     double v = 0;
     loss_reference(r);
-    for (int64_t n = 0; n < r->N; n++) v += r->loss[n] / r->valid;
+    for (int64_t n = 0; n < r->N; n++) v += r->weight * r->loss[n] / r->valid;
     return v;
 }
 TEST(reference_is_a_gradient)
@@ -51,7 +51,7 @@ TEST(reference_is_a_gradient)
 
 static struct kc run_xent(mt_dtype t, const struct loss *r, int64_t pad)
 {
-    struct kc k = {.op = MT_OP_xent, .kernel = mt_cpu_xent};
+    struct kc k = {.op = MT_OP_xent, .kernel = mt_cpu_xent, .s = {{.f = r->weight}}};
     kc_arg(&k, t, r->N, r->V, 0, pad, NULL);
     kc_arg(&k, MT_F32, r->N, 0, 0, 0, NULL);
     kc_arg(&k, MT_F32, r->N, r->V, 0, pad + 1, r->logits);

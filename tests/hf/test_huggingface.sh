@@ -87,6 +87,49 @@ run "$MT_BIN" ckpt export "$work/bias/ckpt/step-00000002" "$work/bias.hf"
 check "selection biases that were moved: exit code" ended 2
 check "selection biases that were moved: named" says 'layers.1.moe.router.bias\[0\] is .*model.bias_rate has moved'
 
+# Modules for further tokens
+run "$MT_BIN" train "$work/small.yaml" run.dir="$work/mtp" train.steps=2 model.score=sigmoid model.qk_norm=true model.mtp_depth=2
+check "a run with modules" ended 0
+run "$MT_BIN" ckpt export "$work/mtp/ckpt/step-00000002" "$work/mtp.hf"
+check "modules: export" ended 0
+for name in eh_proj enorm hnorm shared_head.norm mlp.experts.1.up_proj; do
+    check "modules: $name" grep -qa "\"model.layers.3.$name.weight\"" "$work/mtp.hf/model.safetensors"
+done
+check "modules: counted" grep -q '"num_nextn_predict_layers": 2' "$work/mtp.hf/config.json"
+check "modules: not among the layers" grep -q '"num_hidden_layers": 2' "$work/mtp.hf/config.json"
+run "$MT_BIN" ckpt import "$work/mtp.hf" "$work/mtp.ck" --mtp
+check "modules: import" ended 0
+run "$MT_BIN" ckpt diff "$work/mtp/ckpt/step-00000002" "$work/mtp.ck"
+check "modules: nothing but moments differs" test "$(grep -vc 'optim\.' "$work/out")" = 3
+run "$MT_BIN" ckpt import "$work/mtp.hf" "$work/mtp.alone"
+check "modules left: import" ended 0
+check "modules left: told" says '^ignored: model.layers.2.eh_proj.weight: of a layer behind the last .*; --mtp reads'
+check "modules left: the model alone" grep -q 'mtp_depth: 0' "$work/mtp.alone/config.yaml"
+run "$MT_BIN" sample "$work/mtp/ckpt/step-00000002" --tokens 3
+check "modules: a sample" ended 0
+latent=(model.attention=mla model.kv_heads=2 model.q_lora_rank=24 model.kv_lora_rank=16 model.rotary_dims=8 model.v_head_dim=16)
+run "$MT_BIN" train "$work/small.yaml" run.dir="$work/latent" train.steps=2 model.score=sigmoid "${latent[@]}" model.mtp_depth=1
+check "modules with latent attention: a run" ended 0
+run "$MT_BIN" ckpt export "$work/latent/ckpt/step-00000002" "$work/latent.hf"
+check "modules with latent attention: export" ended 0
+check "modules with latent attention: counted" grep -q '"num_nextn_predict_layers": 1' "$work/latent.hf/config.json"
+check "modules with latent attention: the family" grep -q '"model_type": "deepseek_v3"' "$work/latent.hf/config.json"
+for name in eh_proj shared_head.norm self_attn.kv_b_proj; do
+    check "modules with latent attention: $name" grep -qa "\"model.layers.2.$name.weight\"" "$work/latent.hf/model.safetensors"
+done
+run "$MT_BIN" ckpt import "$work/latent.hf" "$work/latent.ck" --mtp
+check "modules with latent attention: import" ended 0
+run "$MT_BIN" ckpt diff "$work/latent/ckpt/step-00000002" "$work/latent.ck"
+check "modules with latent attention: nothing but moments differs" test "$(grep -vc 'optim\.' "$work/out")" = 3
+run "$MT_BIN" ckpt import "$golden/llama" "$work/x" --mtp
+check "no modules to read: exit code" ended 2
+check "no modules to read: said" says 'no layers that predict further tokens'
+"$MT_BIN" train "$work/small.yaml" run.dir="$work/mtp3" train.steps=2 model.qk_norm=true model.shared_ffn=0 model.mtp_depth=1 >"$work/out" 2>&1
+run "$MT_BIN" ckpt export "$work/mtp3/ckpt/step-00000002" "$work/mtp3.hf"
+check "a family without modules" ended 0
+check "a family without modules: said" says '^left out: layers.2 and behind, the modules of model.mtp_depth: qwen3_moe has none'
+check "a family without modules: not there" test "$(grep -ca 'model.layers.2' "$work/mtp3.hf/model.safetensors")" = 0
+
 # What is wrong with the words
 for words in "" "a" "a b c" "a b --dtype f16" "a b --what" "a b --dtype"; do
     # shellcheck disable=SC2086 # words
@@ -156,7 +199,7 @@ refused "half a config.json" 5 "config.json' is not a JSON object"
 copy_of glm4_moe && import_bad
 check "a layer behind the last is ignored" says '^ignored: model.layers.2.eh_proj.weight: of a layer behind the last'
 check "rotary frequencies are ignored" says '^ignored: .*rotary_emb.inv_freq: computed from rope_theta$'
-check "what config.json has besides" says '^ignored: of config.json, .*: .*num_nextn_predict_layers'
+check "what config.json has besides" says '^ignored: of config.json, .*: .*output_router_logits'
 copy_of llama && sed -i 's/model.norm.weight/model.nrom.weight/' "$work/bad/model.safetensors"
 refused "a tensor is missing" 5 "has no tensor 'model.norm.weight'"
 copy_of qwen2 && config 's/"num_hidden_layers": 2/"num_hidden_layers": 1/' && sed -i 's/model.layers.1./model.leyers.1./g' "$work/bad/model.safetensors"

@@ -112,7 +112,7 @@ static void check_folder(const char *folder)
     FILE *told = tmpfile();
     if (!CHECK(whole && told && mkdtemp(dir))) return;
     snprintf(checkpoint, sizeof checkpoint, "%s/imported", dir);
-    if (expected_open(&x, whole) && ok(mt_hf_import(whole, checkpoint, told, NULL, &e), &e)) {
+    if (expected_open(&x, whole) && ok(mt_hf_import(whole, checkpoint, false, told, NULL, &e), &e)) {
         check_logits(checkpoint, &x);
         check_loss(checkpoint, &x);
         CHECK(mt_remove_folder(checkpoint, NULL, &e) == MT_OK);

@@ -97,11 +97,12 @@ static int64_t count_sizes(const struct mt_shape *s)
 
 TEST(counts)
 {
-    char *const option[] = {
-        (char[]){"model.qk_norm=true"},  (char[]){"model.attn_bias=true"}, (char[]){"model.tied=true"},
-        (char[]){"model.v_head_dim=24"}, (char[]){"model.experts=5"},      (char[]){"model.top_k=2"},
-        (char[]){"model.expert_ffn=7"},  (char[]){"model.shared_ffn=9"},   (char[]){"model.first_dense=2"}};
-    for (int n = 0; n <= 9; n++) {
+    char *const option[] = {(char[]){"model.qk_norm=true"},  (char[]){"model.attn_bias=true"},
+                            (char[]){"model.tied=true"},     (char[]){"model.v_head_dim=24"},
+                            (char[]){"model.experts=5"},     (char[]){"model.top_k=2"},
+                            (char[]){"model.expert_ffn=7"},  (char[]){"model.shared_ffn=9"},
+                            (char[]){"model.first_dense=2"}, (char[]){"model.mtp_depth=2"}};
+    for (int n = 0; n <= 10; n++) {
         mt_config c;
         if (n > 4 && n < 7) continue; /* experts without their width are no configuration */
         if (!load(&c, NULL, n, option)) return;
@@ -201,6 +202,14 @@ TEST(windows)
     struct mt_shape s = mt_shape_of(&c);
     for (int64_t l = 0; l < 6; l++) CHECK_INT(mt_is_near(&s, l), near[l]);
     CHECK_INT(mt_near_layers(&s), 2);
+    /* Blocks of modules are as the last layer. */
+    for (int k = 0; k < 2; k++) {
+        struct mt_shape more = s;
+        more.L += 2, more.mtp = 2;
+        more.full_every = k ? 0 : 3;
+        for (int64_t l = 6; l < 8; l++) CHECK_INT(mt_is_near(&more, l), k);
+        CHECK_INT(mt_near_layers(&more), k ? 6 : 2);
+    }
     CHECK_INT(mt_model_pairs(&s, 0), 512 * 513 / 2);
     CHECK_INT(mt_model_pairs(&s, 3), 100 * 101 / 2 + 412 * 100);
     /* As many keys a token as the band of a window has, but for the diagonal. */

@@ -35,6 +35,7 @@ static inline void ranks_batch(struct training *t, int64_t step)
         for (int64_t q = 0; q < M * B; q++)
             ranks_sequence(step, q / B * t->s.world * B + r * B + q % B, &m->shape, q % B * S, k + q * S,
                            l + q * S, b + q * S, p + q * S);
+        mt_mtp_batch(c, m);
     }
 }
 

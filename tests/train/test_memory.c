@@ -28,6 +28,9 @@ static const char *const shapes[] = {
     TRAINING_BASE TRAINING_MOE
     "offload.activations.fraction=0.7 recompute.keep_on=host train.micro_order=layer train.dtype=bf16 "
     "recompute.keep=attn_norm,qkv,attention,attn_out,ffn_norm,ffn_up,ffn_act,router ",
+    TRAINING_BASE TRAINING_MOE "model.mtp_depth=2 offload.activations.fraction=1 recompute.policy=selective "
+                               "model.tied=true moe.buffer_factor=0.3 ",
+    TRAINING_BASE TRAINING_MOE "model.mtp_depth=1 train.micro_order=layer train.dtype=bf16 model.dim=128 ",
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes, GUARD = 1 << 16, MOST_PAD = 256 };
 

@@ -28,6 +28,8 @@ static const struct shape {
     {TRAINING_BASE "train.dtype=bf16 model.tied=true model.attn_bias=true ", 2},
     {TRAINING_BASE TRAINING_MOE ONE_ROUND, 1},
     {TRAINING_BASE TRAINING_MOE ONE_ROUND "train.dtype=bf16 mesh.ep=2 train.global_batch=8 ", 4},
+    {TRAINING_BASE TRAINING_MOE ONE_ROUND "model.mtp_depth=2 model.tied=true mesh.ep=2 train.global_batch=8 ",
+     4},
     {EIGHT "shard.prefetch=2 shard.keep_last=1 train.micro_order=layer", 8},
     {EIGHT "wire.gather_experts=fp8 wire.gather_dense=fp8 wire.reduce=bf16 train.dtype=bf16 "
            "mesh.replicas=2 muon.batch_bytes=5KiB",

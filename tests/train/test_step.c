@@ -13,6 +13,7 @@ static const char *const shapes[] = {
     "model.tied=true model.shared_ffn=0 moe.buffer_factor=0.2 model.score=softmax ",
     TRAINING_BASE TRAINING_MOE
     "model.first_dense=0 model.v_head_dim=24 moe.buffer_factor=2 train.loss_chunk=1024 ",
+    TRAINING_BASE TRAINING_MOE "model.mtp_depth=2 moe.buffer_factor=0.5 ",
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 /* A sanitizer needs to see each path once. */

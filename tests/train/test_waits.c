@@ -254,6 +254,13 @@ TEST(tied)
              1);
 }
 
+TEST(further_tokens)
+{
+    classify(TRAINING_BASE TRAINING_MOE
+             "train.global_batch=4 model.layers=5 model.mtp_depth=2 offload.activations.fraction=1 ",
+             1);
+}
+
 #define RANKS                  \
     TRAINING_BASE TRAINING_MOE \
         "model.experts=8 mesh.ep=2 train.micro_batch=1 train.global_batch=16 model.layers=5 "
@@ -264,6 +271,10 @@ TEST(ranks)
 TEST(ranks_with_weights_that_stay)
 {
     classify(RANKS "shard.host_weights=all shard.reshard_dense=node shard.keep_last=1 ", 8);
+}
+TEST(ranks_with_further_tokens)
+{
+    classify(RANKS "model.mtp_depth=2 shard.prefetch=2 ", 8);
 }
 /* Counts of all ranks go round beside the step. */
 TEST(ranks_that_balance_globally)
@@ -317,7 +328,9 @@ int main(void)
     RUN(tied);
     RUN(state_in_host_memory);
     RUN(arithmetic_on_the_host);
+    RUN(further_tokens);
     RUN(ranks);
+    RUN(ranks_with_further_tokens);
     RUN(ranks_with_weights_that_stay);
     RUN(ranks_that_balance_globally);
     RUN(ranks_with_fp8);

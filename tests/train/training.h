@@ -89,6 +89,7 @@ static inline void training_batch(struct training *t, uint64_t seed)
         pos[i] = (int32_t)(i - begin);
         lab[i] = i + 1 == end || (i + 1) % S == 0 ? -1 : (int32_t)((tok[i] + 1) % V);
     }
+    mt_mtp_batch(&t->s.rank[0].ctx, m);
 }
 
 /* Train steps [from, to), each on its own batch. */

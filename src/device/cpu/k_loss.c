@@ -31,11 +31,12 @@ static float loss_of(struct lse r, float logit)
     return (float)(log(r.sum) - ((double)logit - (double)r.top));
 }
 
-/* (softmax - onehot) / valid */
+/* (softmax - onehot) weight / valid */
 MT_VEC_INLINE void xent_row(const struct mt_call *c, void *dlogits, int64_t at, const float *x, struct lse r,
                             int64_t label, double valid)
 {
-    float scale = (float)(1 / (r.sum * valid));
+    double weight = MT_SCALARS(xent, c)->weight;
+    float scale = (float)(weight / (r.sum * valid));
     for (int64_t j = 0, V = mt_dim(c, 'V'); j < V; j += MT_CHUNK) {
         float buf[MT_CHUNK];
         int64_t m = mt_min64(MT_CHUNK, V - j);
@@ -44,7 +45,7 @@ MT_VEC_INLINE void xent_row(const struct mt_call *c, void *dlogits, int64_t at, 
         MT_VEC_LOOP
         for (int64_t i = 0; i < m; i++) d[i] = mt_vec_exp(x[j + i] - r.top) * scale;
         if (label >= j && label < j + m)
-            d[label - j] = (float)((exp((double)logit - (double)r.top) / r.sum - 1) / valid);
+            d[label - j] = (float)(weight * (exp((double)logit - (double)r.top) / r.sum - 1) / valid);
         mt_vec_put(dlogits, c->dtype, at + j, buf, m);
     }
 }
