@@ -133,7 +133,7 @@ TEST(refusals)
 
 /* ---- start-up ---- */
 /* A recorded step's attention, prepared on arenas that have room for it, or not. */
-static void starts(int64_t arena_bytes, enum mt_op op, const char *expect)
+static void prepares(int64_t arena_bytes, enum mt_op op, const char *expect)
 {
     struct side s;
     struct mt_sdpa *sdpa;
@@ -162,9 +162,9 @@ static void starts(int64_t arena_bytes, enum mt_op op, const char *expect)
 }
 TEST(chosen_at_start)
 {
-    starts(4 << 20, MT_OP_attention_fwd, "attention_fwd: cuDNN 9");
-    starts(4 << 20, MT_OP_attention_bwd, "attention_bwd: cuDNN 9");
-    starts(4096, MT_OP_attention_fwd, "attention_fwd: own (no room");
+    prepares(4 << 20, MT_OP_attention_fwd, "attention_fwd: cuDNN 9");
+    prepares(4 << 20, MT_OP_attention_bwd, "attention_bwd: cuDNN 9");
+    prepares(4096, MT_OP_attention_fwd, "attention_fwd: own (no room");
 }
 /* Whichever way copies go, the bytes arrive, whatever their alignment. */
 TEST(copies_by_kernel)

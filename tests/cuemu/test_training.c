@@ -164,14 +164,14 @@ TEST(further_tokens)
     struct mt_step cpu, cuda;
     bool ok = first_step("cpu", &cpu);
     for (int i = 0; ok && i < 2; i++) {
-        cuemu_set_order(orders[i], 1);
+        set_order(orders[i]);
         if (!first_step("cuda", &cuda)) break;
         CHECK(fabs(cuda.loss / cpu.loss - 1) <= 1e-5 && fabs(cuda.norm / cpu.norm - 1) <= 1e-5);
         for (int k = 0; k < 2; k++)
             CHECK(cuda.mtp_valid[k] == cpu.mtp_valid[k] && cpu.mtp_valid[k] > 0 &&
                   fabs(cuda.mtp_loss[k] / cpu.mtp_loss[k] - 1) <= 1e-5);
     }
-    cuemu_set_order("lazy", 1);
+    set_order("lazy");
 }
 
 /* Groups, capacity, and all that routers learn besides, over ranks that share experts: as on the cpu, whatever streams do. */
