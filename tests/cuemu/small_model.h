@@ -36,4 +36,16 @@ static inline void small_batch(const struct training *t, int64_t step, int shuff
         mt_mtp_batch(c, m);
     }
 }
+
+static inline bool small_open(struct training *t, const char *options, int world)
+{
+    char text[2048];
+    mt_err e = {0};
+    snprintf(text, sizeof text, MODEL "%s", options);
+    if (!CHECK(training_config(&t->cfg, text))) return false;
+    mt_status st = mt_session_open(&t->s, &t->cfg, world, false, &e);
+    if (st == MT_OK) st = mt_session_run(&t->s, mt_fill_step, &e);
+    if (!CHECK(st == MT_OK)) printf("  %s\n", e.msg);
+    return st == MT_OK;
+}
 #endif

@@ -7,6 +7,7 @@
 #include "ckpt/ckpt.h"
 #include "ckpt/file.h"
 #include "small_model.h"
+#include "train/replicas.h"
 #include "train/run.h"
 
 /* A checkpoint of the cuda device is the cpu device's too: saved there, loaded here, and back. */
@@ -129,9 +130,37 @@ TEST(saved_while_it_trains)
     CHECK(!system(command));
 }
 
+/* Weights in the device's memory: alike in both replicas; a bit that flips is found. */
+TEST(replicas)
+{
+    struct training t = {0};
+    struct mt_replicas x;
+    struct mt_nodes nodes;
+    const struct mt_job job = mt_job_alone(2);
+    unsigned char byte;
+    mt_err e = {0};
+    if (!small_open(&t, "device.type=cuda mesh.replicas=2 guard.replica_hash_interval=1", 2)) return;
+    CHECK(mt_nodes_open(&nodes, &job, &e) == MT_OK);
+    CHECK(mt_replicas_open(&x, &t.s, &e) == MT_OK);
+    small_batch(&t, 0, 0);
+    CHECK(mt_session_run(&t.s, mt_train_step, &e) == MT_OK);
+    CHECK_INT(mt_replicas_check(&x, &t.s, &nodes, 1, &e), MT_OK);
+    const struct mt_ctx *c = &t.s.rank[1].ctx;
+    char *at = mt_address(c, mt_store_local_state(&t.s.rank[1].model.store, 0, MT_STATE_MASTER));
+    CHECK(mt_copy_now(c, &byte, at + 2, 1, &e) == MT_OK);
+    byte ^= 4;
+    CHECK(mt_copy_now(c, at + 2, &byte, 1, &e) == MT_OK);
+    CHECK_INT(mt_replicas_check(&x, &t.s, &nodes, 2, &e), MT_CORRUPT);
+    if (!CHECK(strstr(e.msg, "rank 1"))) printf("  %s\n", e.msg);
+    mt_replicas_close(&x);
+    mt_nodes_close(&nodes);
+    training_close(&t);
+}
+
 int main(void)
 {
     RUN(checkpoint);
     RUN(saved_while_it_trains);
+    RUN(replicas);
     return DONE();
 }

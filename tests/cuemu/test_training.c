@@ -3,7 +3,6 @@
  * bound that is fixed before it runs, twice the spread of the cpu's own runs over permuted orders of their sums (sequences in
  * another order, and instruction sets that add up in another order). */
 #include "small_model.h"
-#include "train/replicas.h"
 #include "train/tracing.h"
 
 /* tests/cuemu/src: how the emulator picks among the orders it may run things in. Absent on a GPU. */
@@ -230,18 +229,6 @@ TEST(record_equals_sim)
     }
 }
 
-static bool small_open(struct training *t, const char *options, int world)
-{
-    char text[2048];
-    mt_err e = {0};
-    snprintf(text, sizeof text, MODEL "%s", options);
-    if (!CHECK(training_config(&t->cfg, text))) return false;
-    mt_status st = mt_session_open(&t->s, &t->cfg, world, false, &e);
-    if (st == MT_OK) st = mt_session_run(&t->s, mt_fill_step, &e);
-    if (!CHECK(st == MT_OK)) printf("  %s\n", e.msg);
-    return st == MT_OK;
-}
-
 /* Of each operation: it is over after it began, its stream's one before was over by then, and what it waited for too. The sum
  * accounts for the whole step. */
 static void check_times(const struct mt_timeline *line)
@@ -309,33 +296,6 @@ TEST(windows)
     training_close(&t);
 }
 
-/* Weights in the device's memory: alike in both replicas; a bit that flips is found. */
-TEST(replicas)
-{
-    struct training t = {0};
-    struct mt_replicas x;
-    struct mt_nodes nodes;
-    const struct mt_job job = mt_job_alone(2);
-    unsigned char byte;
-    mt_err e = {0};
-    if (!small_open(&t, "device.type=cuda mesh.replicas=2 guard.replica_hash_interval=1", 2)) return;
-    CHECK(mt_nodes_open(&nodes, &job, &e) == MT_OK);
-    CHECK(mt_replicas_open(&x, &t.s, &e) == MT_OK);
-    small_batch(&t, 0, 0);
-    CHECK(mt_session_run(&t.s, mt_train_step, &e) == MT_OK);
-    CHECK_INT(mt_replicas_check(&x, &t.s, &nodes, 1, &e), MT_OK);
-    const struct mt_ctx *c = &t.s.rank[1].ctx;
-    char *at = mt_address(c, mt_store_local_state(&t.s.rank[1].model.store, 0, MT_STATE_MASTER));
-    CHECK(mt_copy_now(c, &byte, at + 2, 1, &e) == MT_OK);
-    byte ^= 4;
-    CHECK(mt_copy_now(c, at + 2, &byte, 1, &e) == MT_OK);
-    CHECK_INT(mt_replicas_check(&x, &t.s, &nodes, 2, &e), MT_CORRUPT);
-    if (!CHECK(strstr(e.msg, "rank 1"))) printf("  %s\n", e.msg);
-    mt_replicas_close(&x);
-    mt_nodes_close(&nodes);
-    training_close(&t);
-}
-
 TEST(nothing_to_report)
 {
 #ifdef __SANITIZE_THREAD__
@@ -369,6 +329,5 @@ int main(void)
     RUN(record_equals_sim);
     RUN(traced);
     RUN(windows);
-    RUN(replicas);
     return DONE();
 }

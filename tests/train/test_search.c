@@ -10,10 +10,11 @@
 
 #include <stddef.h>
 
-#define OPTIONS                                                                                    \
-    "model.vocab=64 model.dim=64 model.layers=3 model.heads=2 model.kv_heads=1 model.head_dim=32 " \
-    "model.experts=8 model.top_k=2 model.expert_ffn=32 model.shared_ffn=32 mesh.ep=2 "             \
-    "mesh.ranks_per_node=4 train.seq_len=64 train.global_batch=48 train.dtype=bf16 optim.warmup_steps=0"
+#define OPTIONS                                                                                           \
+    "model.vocab=64 model.dim=64 model.layers=3 model.heads=2 model.kv_heads=1 model.head_dim=32 "        \
+    "model.experts=8 model.top_k=2 model.expert_ffn=32 model.shared_ffn=32 mesh.ep=2 "                    \
+    "mesh.ranks_per_node=4 train.seq_len=64 train.global_batch=48 train.dtype=bf16 optim.warmup_steps=0 " \
+    "device.scratch=1MiB"
 enum { WORLD = 12, MOST = 64 };
 
 static mt_err e;
