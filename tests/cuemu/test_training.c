@@ -90,7 +90,7 @@ struct machine_run {
 static const struct machine_run runs[] = {
     {"f32", OFFLOAD "optim.compute=host ", "lazy", 1},
     {"f32", OFFLOAD "mesh.ep=2 shard.prefetch=2 ", "eager", 4},
-    {"bf16", "", "eager", 1},
+    {"bf16", "device.attention=own ", "eager", 1},
     {"bf16", "mesh.ep=2 offload.moments=host recompute.policy=selective device.attention=own ", "lazy", 4},
 };
 enum { N_MACHINE_RUNS = sizeof runs / sizeof *runs };
