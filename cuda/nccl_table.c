@@ -1,8 +1,8 @@
 #include "nccl_table.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
-#include <string.h>
+
+#include "library.h"
 
 #define LIBRARY "libnccl.so.2" /* has been its name since version 2.0 */
 
@@ -11,27 +11,6 @@ void mt_nccl_version_text(int version, char text[MT_NCCL_VERSION_TEXT])
     const int old = version < 10000; /* before 2.9 */
     snprintf(text, MT_NCCL_VERSION_TEXT, "%d.%d.%d", version / (old ? 1000 : 10000),
              version % (old ? 1000 : 10000) / 100, version % 100);
-}
-
-static mt_status find_functions(struct mt_nccl_table *t, void *from, mt_err *e)
-{
-    static const struct {
-        const char *name;
-        size_t at;
-    } function[] = {
-#define X(f) {#f, offsetof(struct mt_nccl_table, f)},
-        MT_NCCL_FUNCTIONS(X)
-#undef X
-    };
-    char least[MT_NCCL_VERSION_TEXT];
-    mt_nccl_version_text(MT_NCCL_LEAST, least);
-    for (size_t i = 0; i < sizeof function / sizeof *function; i++) {
-        void *f = dlsym(from, function[i].name);
-        MT_REQUIRE(f, e, MT_DEVICE, "opening NCCL: it has no function %s; it should be version %s or later",
-                   function[i].name, least);
-        memcpy((char *)t + function[i].at, &f, sizeof f);
-    }
-    return MT_OK;
 }
 
 static mt_status check_version(struct mt_nccl_table *t, mt_err *e)
@@ -48,22 +27,24 @@ static mt_status check_version(struct mt_nccl_table *t, mt_err *e)
 
 mt_status mt_nccl_table_open(struct mt_nccl_table *t, const char *from, mt_err *e)
 {
+    static const struct mt_symbol function[] = {
+#define X(f) {#f, offsetof(struct mt_nccl_table, f)},
+        MT_NCCL_FUNCTIONS(X)
+#undef X
+    };
+    char least[MT_NCCL_VERSION_TEXT], wanted[MT_NCCL_VERSION_TEXT + 16];
     *t = (struct mt_nccl_table){.library = NULL};
-    /* One that is in the process already comes first: tests link a stand-in. */
-    void *found = RTLD_DEFAULT;
-    if (from || !dlsym(found, "ncclGetVersion")) {
-        t->library = found = dlopen(from ? from : LIBRARY, RTLD_NOW | RTLD_LOCAL);
-        MT_REQUIRE(found, e, MT_DEVICE, "opening NCCL: %s; install it or add its folder to LD_LIBRARY_PATH",
-                   dlerror());
-    }
-    mt_status status = find_functions(t, found, e);
-    if (!status) status = check_version(t, e);
+    mt_nccl_version_text(MT_NCCL_LEAST, least);
+    snprintf(wanted, sizeof wanted, "%s or later", least);
+    MT_TRY(mt_library_open(&t->library, "NCCL", from ? from : LIBRARY, wanted, function,
+                           sizeof function / sizeof *function, t, e));
+    mt_status status = check_version(t, e);
     if (status) mt_nccl_table_close(t);
     return status;
 }
 
 void mt_nccl_table_close(struct mt_nccl_table *t)
 {
-    if (t->library) dlclose(t->library);
+    mt_library_close(&t->library);
     *t = (struct mt_nccl_table){.library = NULL};
 }

@@ -37,7 +37,7 @@ struct mt_nccl_table {
     void *library; /* NULL: it was in the process already */
     int version;   /* the library's, as NCCL_VERSION counts */
 };
-/* from: the file to open; NULL: what is in the process, else the system's. DEVICE: the library, or a function of it, is not
+/* from: the file to open where the functions are not in the process; NULL: the system's. DEVICE: the library, or a function of it, is not
  * there, or it is of another major version than the headers, or older than MT_NCCL_LEAST. */
 MT_MUST_USE mt_status mt_nccl_table_open(struct mt_nccl_table *t, const char *from, mt_err *e);
 void mt_nccl_table_close(struct mt_nccl_table *t);

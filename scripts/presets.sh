@@ -3,13 +3,8 @@
 # docs/models.md. Nodes: the fewest of 1, 2, 4, ... that hold the run.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-program=${1:-${MT_BIN:-build/release/moetitan}}
-report=$(mktemp)
-trap 'rm -f "$report"' EXIT
-
-number() { # KEY: the number of that name in the report's JSON
-    sed -n "s/^[[:space:]]*\"$1\":[[:space:]]*\([-0-9.e+]*\),\{0,1\}$/\1/p" "$report" | head -n 1
-}
+# shellcheck source=scripts/plan_numbers.sh
+source scripts/plan_numbers.sh
 
 # All rows: 16 sequences of 4096 tokens a rank and step, in one micro-batch; experts exchanged inside the node; activations between
 # blocks in host memory.
@@ -30,8 +25,7 @@ row() {
     done
     [[ $rc == 0 ]] || { echo "presets: plan of $model on $cluster ended with $rc" >&2; exit 1; }
     printf '| %s | %s | %d × %d | %.1f | %.1f | %.1f | %.0f | %.1f |\n' "$model" "$cluster" "$nodes" "$each" \
-        "$(awk "BEGIN { print $(number device_peak_bytes) / 2^30 }")" \
-        "$(awk "BEGIN { print $(number host_peak_bytes) / 2^30 }")" "$(number step_s)" \
+        "$(gib device_peak_bytes)" "$(gib host_peak_bytes)" "$(number step_s)" \
         "$(number tokens_per_s_per_gpu)" "$(awk "BEGIN { print 100 * $(number mfu) }")"
 }
 

@@ -3,17 +3,8 @@
 # them, as the Markdown tables of docs/plan.md. One set of hardware numbers (configs/clusters/jupiter.yaml) for all rows; a row changes what it names, no more.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-program=${1:-${MT_BIN:-build/release/moetitan}}
-report=$(mktemp)
-trap 'rm -f "$report"' EXIT
-
-number() { # KEY: the number of that name in the report's JSON
-    sed -n "s/^[[:space:]]*\"$1\":[[:space:]]*\([-0-9.e+]*\),\{0,1\}$/\1/p" "$report" | head -n 1
-}
-
-gib() { # KEY
-    awk "BEGIN { print $(number "$1") / 2^30 }"
-}
+# shellcheck source=scripts/plan_numbers.sh
+source scripts/plan_numbers.sh
 
 # NAME PUBLISHED OPTIONS...
 row() {

@@ -42,11 +42,11 @@ $$(cuemu_dir_$1)/%.o: %.cc $(BUILD)/$(cuemu_lib_$1)/flags tests/cuemu/rules.mk
 
 cuemu_obj_$1 := $$(patsubst %.c,$$(cuemu_dir_$1)/%.o,$(CUEMU_C)) $$(patsubst %.cu,$$(cuemu_dir_$1)/%.o,$(CUEMU_CU) $(CUEMU_SELF)) \
                 $$(patsubst %.cc,$$(cuemu_dir_$1)/%.o,$(CUEMU_EMU))
-# cuda/lt_table.c finds the stand-in by name in the program: hence -rdynamic.
+# cuda/library.c finds the stand-ins by name in the program: hence -rdynamic.
 $(BUILD)/cuemu/$1/test_%: $(BUILD)/cuemu/$1/tests/cuemu/test_%.o $$(cuemu_obj_$1) $(BUILD)/$(cuemu_lib_$1)/libmoetitan.a
 	$(CUEMU_CXX) $(cuemu_cc) -rdynamic $(LDFLAGS) -o $$@ $$^ $(LIBS) $(if $(call has_mpi,$(cuemu_lib_$1)),$(mpi_libs))
 # NCCL itself, without the stand-in.
-$(BUILD)/cuemu/$1/test_nccl_table: $(BUILD)/cuemu/$1/tests/cuemu/test_nccl_table.o $(BUILD)/cuemu/$1/cuda/nccl_table.o $(BUILD)/$(cuemu_lib_$1)/libmoetitan.a
+$(BUILD)/cuemu/$1/test_nccl_table: $(BUILD)/cuemu/$1/tests/cuemu/test_nccl_table.o $(BUILD)/cuemu/$1/cuda/nccl_table.o $(BUILD)/cuemu/$1/cuda/library.o $(BUILD)/$(cuemu_lib_$1)/libmoetitan.a
 	$(CC) $(cuemu_cc) $(LDFLAGS) -o $$@ $$^ -ldl -lm -lpthread
 # The program itself on emulated devices, for several processes.
 $(BUILD)/cuemu/$1/moetitan: $(BUILD)/$(cuemu_lib_$1)/src/main.o $$(cuemu_obj_$1) $(BUILD)/$(cuemu_lib_$1)/libmoetitan.a

@@ -119,20 +119,11 @@ static void delivers(enum mt_op op)
     }
     set_order(0);
 }
-#define DELIVERS(name)          \
-    TEST(name)                  \
-    {                           \
-        delivers(MT_OP_##name); \
-    }
-DELIVERS(gather)
-DELIVERS(scatter)
-DELIVERS(gather_cut)
-DELIVERS(gather_rest)
-DELIVERS(scatter_cut)
-DELIVERS(collect_cut)
-DELIVERS(spread_cut)
-DELIVERS(exchange)
-DELIVERS(exchange_home)
+#define OP(name, kind, args, scalars, flops, bytes) TEST_##kind(name)
+#define OP0(name, kind, args, flops, bytes) TEST_##kind(name)
+#include "device/op.def"
+#undef OP
+#undef OP0
 
 /* ---- training: a process a rank, each a thread here, and all of them in one ---- */
 struct trainee {

@@ -475,57 +475,44 @@ TEST(dense)
     "model.bias_rate=0.01 moe.buffer_factor=0.3 mesh.ep=2 mesh.replicas=2 train.global_batch=16 " \
     "mesh.ranks_per_node=2 "
 
+static struct numbers mixed(int64_t experts)
+{
+    return (struct numbers){.world = 8,
+                            .per_node = 2,
+                            .replicas = 2,
+                            .ep = 2,
+                            .D = 64,
+                            .L = 3,
+                            .H = 2,
+                            .G = 1,
+                            .A = 32,
+                            .F = 32,
+                            .Fd = 96,
+                            .Fs = 64,
+                            .E = experts,
+                            .V = 64,
+                            .first_dense = 1,
+                            .micro = 2,
+                            .dtype = 2,
+                            .k_align = 2,
+                            .qk_norm = true,
+                            .balance = true};
+}
+
 /* Experts that do not divide, further rounds, replicas, two micro-batches. */
 TEST(experts_and_replicas)
 {
-    check_config(COMMON MIXED, &(struct numbers){.world = 8,
-                                                 .per_node = 2,
-                                                 .replicas = 2,
-                                                 .ep = 2,
-                                                 .D = 64,
-                                                 .L = 3,
-                                                 .H = 2,
-                                                 .G = 1,
-                                                 .A = 32,
-                                                 .F = 32,
-                                                 .Fd = 96,
-                                                 .Fs = 64,
-                                                 .E = 10,
-                                                 .V = 64,
-                                                 .first_dense = 1,
-                                                 .micro = 2,
-                                                 .dtype = 2,
-                                                 .k_align = 2,
-                                                 .qk_norm = true,
-                                                 .balance = true});
+    struct numbers n = mixed(10);
+    check_config(COMMON MIXED, &n);
 }
 
 /* Balance by all ranks' counts, in every micro-batch; fewer rows for a capacity. */
 TEST(balance_of_the_global_batch)
 {
+    struct numbers n = mixed(8);
+    n.aux = n.global = true;
     check_config(COMMON MIXED "model.experts=8 moe.aux_loss_global=0.1 moe.z_loss=0.1 moe.capacity_factor=1",
-                 &(struct numbers){.world = 8,
-                                   .per_node = 2,
-                                   .replicas = 2,
-                                   .ep = 2,
-                                   .D = 64,
-                                   .L = 3,
-                                   .H = 2,
-                                   .G = 1,
-                                   .A = 32,
-                                   .F = 32,
-                                   .Fd = 96,
-                                   .Fs = 64,
-                                   .E = 8,
-                                   .V = 64,
-                                   .first_dense = 1,
-                                   .micro = 2,
-                                   .dtype = 2,
-                                   .k_align = 2,
-                                   .qk_norm = true,
-                                   .balance = true,
-                                   .aux = true,
-                                   .global = true});
+                 &n);
 }
 
 #define NODES_OF_FOUR                                                                            \
