@@ -89,7 +89,7 @@ static const char *why_ignored(const char *name, const struct mt_shape *s)
     if (strncmp(name, layers, sizeof layers - 1) != 0) return NULL;
     char *end;
     long layer = strtol(name + sizeof layers - 1, &end, 10);
-    if (end == name + sizeof layers - 1 || *end != '.' || layer < s->L - s->mtp) return NULL;
+    if (end == name + sizeof layers - 1 || *end != '.' || layer < mt_own_layers(s)) return NULL;
     if (layer >= s->L)
         return "of a layer behind the last (multi-token prediction); --mtp reads what config.json counts";
     if (!strcmp(end, ".embed_tokens.weight") || !strcmp(end, ".shared_head.head.weight"))

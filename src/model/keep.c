@@ -101,7 +101,7 @@ mt_view mt_model_boundary(const struct mt_model *m, int64_t layer, enum mt_pass 
 mt_view mt_model_output(const struct mt_model *m, int64_t layer, int64_t mb)
 {
     const struct mt_shape *s = &m->shape;
-    bool last = layer + 1 >= s->L - s->mtp; /* of a depth */
+    bool last = layer + 1 >= mt_own_layers(s); /* of a depth */
     return last ? mt_model_span_part(m, m->depth[mt_depth_of(s, layer)].x, mb)
                 : mt_model_boundary(m, layer + 1, MT_FORWARD, mb);
 }

@@ -264,7 +264,7 @@ void mt_mtp_batch(const struct mt_ctx *c, const struct mt_model *m);
 /* The depth whose block a layer is; 0: it is one of the model's own. */
 static inline int mt_depth_of(const struct mt_shape *s, int64_t layer)
 {
-    return mt_is_mtp(s, layer) ? (int)(layer - (s->L - s->mtp) + 1) : 0;
+    return mt_is_mtp(s, layer) ? (int)(layer - mt_own_layers(s) + 1) : 0;
 }
 /* Rows of all depths, in place of what inference has none of. */
 void mt_mtp_rows(struct mt_model *m, struct mt_ledger *g);

@@ -98,7 +98,7 @@ void mt_mtp_rows(struct mt_model *m, struct mt_ledger *g)
     MT_ASSERT(s->mtp < MT_MAX_DEPTHS);
     for (int k = 0; k < MT_MAX_DEPTHS; k++)
         m->depth[k] = (struct mt_depth){MT_NONE, MT_NONE, MT_NONE, MT_NONE, MT_NONE};
-    m->depth[0].x = (s->L - s->mtp) % 2 ? m->b.dxb : m->b.dxa; /* two boundaries are enough for inference */
+    m->depth[0].x = mt_own_layers(s) % 2 ? m->b.dxb : m->b.dxa; /* two boundaries are enough for inference */
     if (m->opt.inference) return;
     for (int k = 0; k <= s->mtp; k++)
         m->depth[k].x = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_ACTIVATION, m->opt.dtype, m->opt.span * s->N,
@@ -109,7 +109,7 @@ void mt_mtp_rows(struct mt_model *m, struct mt_ledger *g)
 /* ---- weights ---- */
 static const struct mt_layer *block_of(const struct mt_model *m, int depth)
 {
-    return &m->layer[m->shape.L - m->shape.mtp + depth - 1];
+    return &m->layer[mt_own_layers(&m->shape) + depth - 1];
 }
 mt_view mt_mtp_gain(const struct mt_model *m, int depth, enum mt_pass pass)
 {

@@ -104,7 +104,7 @@ static double std_of(enum init init, const struct mt_shape *m, double std)
 {
     switch (init) {
     case INIT_NORMAL: return std;
-    case INIT_OUT: return std / sqrt(2.0 * (double)(m->L - m->mtp));
+    case INIT_OUT: return std / sqrt(2.0 * (double)mt_own_layers(m));
     case INIT_ONE: return -2;
     case INIT_ZERO: return -1;
     }

@@ -31,20 +31,25 @@ struct mt_shape {
 struct mt_shape mt_shape_of(const mt_config *c);
 /* The same for inference, in which no token is dropped. */
 struct mt_shape mt_shape_dropless(const mt_config *c);
+/* The same without modules for further tokens, which only training needs. */
+struct mt_shape mt_shape_alone(const struct mt_shape *s);
 static inline bool mt_is_moe(const struct mt_shape *s, int64_t layer)
 {
     return s->E > 0 && layer >= s->first_dense;
 }
+/* Layers of the model itself: those of modules for further tokens come behind them. */
+static inline int64_t mt_own_layers(const struct mt_shape *s)
+{
+    return s->L - s->mtp;
+}
 static inline bool mt_is_mtp(const struct mt_shape *s, int64_t layer)
 {
-    return layer >= s->L - s->mtp;
+    return layer >= mt_own_layers(s);
 }
-/* The same without modules for further tokens, which only training needs. */
-struct mt_shape mt_shape_alone(const struct mt_shape *s);
 /* Whether attention of the layer has the window. Blocks of modules are as the model's last layer. */
 static inline bool mt_is_near(const struct mt_shape *s, int64_t layer)
 {
-    if (mt_is_mtp(s, layer)) layer = s->L - s->mtp - 1;
+    if (mt_is_mtp(s, layer)) layer = mt_own_layers(s) - 1;
     return s->W > 0 && layer >= s->full_first && !(s->full_every && (layer + 1) % s->full_every == 0);
 }
 /* Layers with the window. */

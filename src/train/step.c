@@ -77,7 +77,7 @@ static void block_grads_reduce(struct mt_rank *r, int l)
 /* Blocks of a pass: without training those of modules for further tokens are left out. */
 static int64_t blocks_of(const struct mt_model *m, bool train)
 {
-    return train ? m->shape.L : m->shape.L - m->shape.mtp;
+    return train ? m->shape.L : mt_own_layers(&m->shape);
 }
 
 /* While block l computes, block l + p is gathered, into the bytes of block l - 1; p blocks are ahead from the start. Behind
@@ -87,7 +87,7 @@ static void gather_ahead(struct mt_rank *r, int64_t l, bool train, mt_event afte
     const struct mt_model *m = r->m;
     int64_t L = blocks_of(m, train), next = l + m->prefetch;
     if (next < L) block_gather(r, (int)next, MT_FORWARD, after);
-    if (l + 1 == m->shape.L - m->shape.mtp)
+    if (l + 1 == mt_own_layers(&m->shape))
         mt_unit_gather(r, m->head_unit, train ? MT_BACKWARD : MT_FORWARD, after);
     if (l + 1 < L) return;
     for (int64_t k = L - 1; train && k >= 0 && k >= L - m->prefetch; k--)
@@ -128,7 +128,7 @@ static void embed(struct mt_rank *r, int64_t first, int64_t n, bool train)
 /* Where all micro-batches of a span have what block l gives. */
 static mt_view output_of(const struct mt_model *m, int l)
 {
-    bool last = l + 1 >= m->shape.L - m->shape.mtp;
+    bool last = l + 1 >= mt_own_layers(&m->shape);
     return last ? m->depth[mt_depth_of(&m->shape, l)].x : m->layer[l + 1].x.at[MT_FORWARD];
 }
 
@@ -144,7 +144,7 @@ static void depth_out(struct mt_rank *r, int l, int64_t first, int64_t n)
 {
     const struct mt_model *m = r->m;
     int depth = mt_depth_of(&m->shape, l);
-    if (l + 1 < m->shape.L - m->shape.mtp || depth == m->shape.mtp) return;
+    if (l + 1 < mt_own_layers(&m->shape) || depth == m->shape.mtp) return;
     /* Its norm; where that is not gathered, what is on its way is for the head alone. */
     if (!depth && m->store.bucket[m->store.unit[m->head_unit].bucket].members > 1)
         mt_unit_use(r, m->head_unit, MT_BACKWARD);
@@ -253,7 +253,7 @@ static void forward_backward(struct mt_rank *r, int64_t first, int64_t n)
     head_open(r);
     r->done[m->shape.L] = mt_event_record(s);
     for (int l = (int)m->shape.L - 1; l >= 0; l--) {
-        if (l + 1 == m->shape.L - m->shape.mtp) {
+        if (l + 1 == mt_own_layers(&m->shape)) {
             head(r, 0, first, n, dy);
             head_close(r);
             r->done[l + 1] = mt_event_record(s);
