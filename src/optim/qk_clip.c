@@ -63,7 +63,9 @@ static void by_strips(const struct run *x, enum mt_arena side)
     const struct mt_store *st = &x->r->m->store;
     const struct mt_slots *slots = &x->r->slots;
     const enum mt_stream_id in = side == MT_DEVICE_ARENA ? MT_H2D : MT_D2H;
-    mt_stream_wait(&x->r->ctx->stream[in], slots->use[x->tensor].changed);
+    if (st->bucket[st->matrix[st->tensor[x->tensor].matrix].bucket].host[MT_STATE_MASTER] ==
+        (side == MT_DEVICE_ARENA))
+        mt_stream_wait(&x->r->ctx->stream[in], slots->use[x->tensor].changed);
     for (int64_t i = 0; i < mt_strip_count(st, x->tensor); i++) {
         struct mt_strip p = mt_strip_at(st, x->tensor, i);
         struct mt_slot slot = mt_slot_load(&x->r->slots, &p, side, MT_HAS_MASTER, MT_HAS_MASTER);
