@@ -18,7 +18,8 @@
 static const char usage[] =
     "usage: moetitan ckpt ls [--verify] RUN_DIR|LOCAL_DIR | show CHECKPOINT | verify CHECKPOINT | "
     "diff CHECKPOINT CHECKPOINT | reshard CHECKPOINT NEW_FOLDER --ranks N | prune RUN_DIR --keep N | "
-    "export CHECKPOINT NEW_FOLDER [--dtype f32|bf16] [--shard-bytes N] [--tokenizer FILE ...] | "
+    "export CHECKPOINT NEW_FOLDER [--dtype f32|bf16] [--shard-bytes N] [--tokenizer FILE ... | "
+    "--no-tokenizer] | "
     "import FOLDER NEW_CHECKPOINT [--mtp]";
 
 struct request {
