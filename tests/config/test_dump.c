@@ -45,6 +45,7 @@ static const char *const changed =
     "  dense: gather, batch_bytes: 1MiB, per_head: true}\n"
     "soap: {beta1: 0.9, beta2: 0.9, eps: 1e-7, frequency: 3, max_dim: 77, batch_bytes: 1MiB}\n"
     "data: {train: 'a \"b\" \\c # d', valid: \"\\u00e4\", valid_fraction: 0.1, mode: packed, eod: 3, "
+    "tokenizer: t, "
     "document_mask: false,\n"
     "  reset_positions: false, balance: attention, prefetch: 4,\n"
     "  blend: [{path: 'a \"b\"', weight: 0.25}, {path: c, weight: 3}]}\n"

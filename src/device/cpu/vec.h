@@ -63,7 +63,7 @@ MT_VEC_INLINE float mt_vec_fold(const float *lane)
 {
     const mt_four *v = (const mt_four *)lane;
     mt_four s = (v[0] + v[2]) + (v[1] + v[3]);
-    s += __builtin_shuffle(s, (mt_four_bits){2, 3, 0, 1});
+    s += __builtin_shufflevector(s, s, 2, 3, 0, 1);
     return s[0] + s[1];
 }
 /* The greater of each two; of a NaN and a number, the first one given unless the second is greater. */
@@ -86,7 +86,7 @@ MT_VEC_INLINE float mt_vec_top(const float *lane)
 {
     const mt_four *v = (const mt_four *)lane;
     mt_four s = mt_four_max(mt_four_max(v[0], v[2]), mt_four_max(v[1], v[3]));
-    s = mt_four_max(s, __builtin_shuffle(s, (mt_four_bits){2, 3, 0, 1}));
+    s = mt_four_max(s, __builtin_shufflevector(s, s, 2, 3, 0, 1));
     return s[1] > s[0] ? s[1] : s[0];
 }
 /* Element i goes to lane i mod 16, in ascending order. Over at most MT_CHUNK elements no lane adds more than 32. */
