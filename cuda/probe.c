@@ -28,17 +28,21 @@ static int devices(void)
     return n;
 }
 
-/* Where the device is attached, as the system tells; -1: it does not. */
+static void bus(int device, char *out, size_t size)
+{
+    if (!cudaDeviceGetPCIBusId(out, (int)size, device)) return;
+    (void)cudaGetLastError();
+    out[0] = 0;
+}
+
+/* The memory node that the device is attached to, as the system tells; -1: it does not. */
 static int memory_node(int device)
 {
-    char bus[32] = "", path[96];
+    char at[32], path[96];
     int node = -1;
-    if (cudaDeviceGetPCIBusId(bus, sizeof bus, device)) {
-        (void)cudaGetLastError();
-        return -1;
-    }
-    for (char *c = bus; *c; c++) *c = (char)tolower((unsigned char)*c);
-    snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/numa_node", bus);
+    bus(device, at, sizeof at);
+    for (char *c = at; *c; c++) *c = (char)tolower((unsigned char)*c);
+    snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/numa_node", at);
     FILE *f = fopen(path, "r");
     if (f && fscanf(f, "%d", &node) != 1) node = -1;
     if (f) fclose(f);
@@ -184,6 +188,7 @@ static mt_status probe_peer(void *probe, int peer, double *seconds, mt_err *e)
 
 const struct mt_probe_ops mt_cuda_probe = {
     .devices = devices,
+    .bus = bus,
     .open = probe_open,
     .host = probe_host,
     .peer = probe_peer,

@@ -120,16 +120,23 @@ static bool is_first(const struct mt_rank_facts *f, int i)
     return true;
 }
 
-/* Ranks of a node that are bound to the same processors take turns on them. */
+/* Each node's ranks with processors or GPUs that cannot be what was meant: by flags of the launcher, and no fault of the node.
+ * That ranks have fewer processors than others is a fact of the table. Here, also those are told that share a whole node. */
 static void tell_binding(const struct mt_rank_facts *f, int n)
 {
+    const int64_t kinds = ~((int64_t)1 << MT_BINDING_FEW);
+    char text[2048];
+    struct mt_binding *all = calloc((size_t)n, sizeof *all);
+    MT_ASSERT(all);
     for (int i = 0; i < n; i++) {
-        int same = 0;
-        for (int k = 0; k < n; k++) same += !strcmp(f[k].node, f[i].node) && !strcmp(f[k].cpus, f[i].cpus);
-        if (same > 1 && is_first(f, i))
-            printf("%s: note: %d ranks share processors %s: srun --cpu-bind=cores gives each its own\n",
-                   f[i].node, same, f[i].cpus);
+        all[i] = f[i].binding;
+        all[i].whole = 0;
     }
+    for (int i = 0; i < n; i++) all[i].flaws = mt_binding_flaws(all, n, i);
+    for (int i = 0; i < n; i++)
+        if (is_first(f, i) && mt_binding_text(all, n, f[i].binding.node, kinds, text, sizeof text))
+            printf("%s: note: %s\n", f[i].node, text);
+    free(all);
 }
 
 /* Why copies of a node's ranks have no rate. */

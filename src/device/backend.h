@@ -22,6 +22,8 @@ struct mt_backend_fault {
 /* Copies that are timed, of a device that nothing else uses. A call that fails, or bytes that arrive as others: DEVICE. */
 struct mt_probe_ops {
     int (*devices)(void); /* that this process sees */
+    /* Where a device is attached, as CUDA writes it; "": it does not tell. */
+    void (*bus)(int device, char *out, size_t size);
     /* `bytes` on the device, and in pinned host memory of its memory node; one whose node is not told: of this process's.
      * IO, NOFIT: no host memory. Nothing is left open then. */
     mt_status (*open)(void **probe, int device, int64_t bytes, mt_err *e);
