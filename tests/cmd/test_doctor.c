@@ -71,6 +71,7 @@ TEST(what_is_refused)
     CHECK_INT(run(mt_cmd_doctor, "doctor --no-such-flag"), MT_CONFIG);
     CHECK(strstr(e.msg, "--no-such-flag"));
     CHECK_INT(run(mt_cmd_doctor, "doctor --calibrate"), MT_CONFIG);
+    CHECK(strstr(e.msg, "--calibrate needs a value; usage"));
     CHECK_INT(run(mt_cmd_doctor, "doctor --calibrate /dev/null --fast"), MT_CONFIG);
     CHECK(strstr(e.msg, "--fast"));
     CHECK_INT(run(mt_cmd_doctor, "doctor --quick --calibrate /no/such/folder/x.yaml"), MT_IO);
