@@ -15,6 +15,7 @@ struct mt_rank_facts {
     char node[64], cpus[64], numa[32], gpu[64], bus[32];
     struct mt_binding binding;
     int devices;      /* that CUDA shows the rank */
+    int apart;        /* 1: it sees one, and cannot reach those of other ranks on its node */
     char device[256]; /* what CUDA found, or why it cannot be used */
 };
 

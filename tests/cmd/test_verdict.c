@@ -82,6 +82,8 @@ TEST(copies_of_gpus)
     CHECK_STR(bad, "n0,n3");
     CHECK(strstr(printed, "n3: rank 6: p2p GB/s is 26.0, and should be 104.0, 0.8 of the ranks' median"));
     CHECK(strstr(printed, "n0: rank 1: allocating 8 bytes: out of memory"));
+    for (int i = 0; i < RANKS; i++) facts[i].x[MT_FACT_works] = 0;
+    CHECK_INT(verdict(NULL, 0), 4); /* alike, and unfit */
     healthy();
     cluster.of[MT_CLUSTER_host_d2h].value = 300e9;
     CHECK_INT(verdict(&cluster, 0.8), 4);
