@@ -20,8 +20,11 @@ struct mt_backend_fault {
     mt_err err;
 };
 /* Copies that are timed, of a device that nothing else uses. A call that fails, or bytes that arrive as others: DEVICE. */
+enum { MT_PROBE_OFFER = 64 };
 struct mt_probe_ops {
     int (*devices)(void); /* that this process sees */
+    /* Where a device is attached, as CUDA writes it; "": it does not tell. */
+    void (*bus)(int device, char *out, size_t size);
     /* `bytes` on the device, and in pinned host memory of its memory node; one whose node is not told: of this process's.
      * IO, NOFIT: no host memory. Nothing is left open then. */
     mt_status (*open)(void **probe, int device, int64_t bytes, mt_err *e);
@@ -29,6 +32,12 @@ struct mt_probe_ops {
     mt_status (*host)(void *probe, double *to_device, double *to_host, mt_err *e);
     /* Seconds from another device of this process to this one. */
     mt_status (*peer)(void *probe, int peer, double *seconds, mt_err *e);
+    /* What another process of the node needs to take what `host` brought to the device, while the probe is open. */
+    mt_status (*offer)(void *probe, char offer[MT_PROBE_OFFER], mt_err *e);
+    /* Seconds from the device of the process that made the offer to this one; *reached is false, and nothing else is, where the two
+     * cannot reach each other. */
+    mt_status (*take)(void *probe, const char offer[MT_PROBE_OFFER], bool *reached, double *seconds,
+                      mt_err *e);
     void (*close)(void *probe); /* NULL is fine */
 };
 

@@ -192,7 +192,7 @@ mt_status mt_run_open(struct mt_run *r, mt_err *e)
     double t0 = mt_now();
     mt_startup_begin(&phases);
     MT_TRY(same_everywhere(r, e));
-    mt_startup_binding(r->job);
+    MT_TRY(mt_startup_binding(r->job, r->cfg, e));
     mt_startup_mark(&phases, "agreement");
     MT_TRY(mt_job_agree(r->job, open_data(r, e), e));
     mt_startup_mark(&phases, "data");

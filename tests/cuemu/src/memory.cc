@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <map>
+#include <sys/uio.h>
 #include <unistd.h>
 
 using namespace cuemu;
@@ -116,7 +117,50 @@ void need_device(const void *p, size_t n, const char *what)
 }
 } // namespace cuemu
 
+namespace
+{
+/* What cudaIpcMemHandle_t says here. A process that opens one gets the bytes as they are then: what is written there later, by either
+ * side, does not show. */
+struct Offered {
+    pid_t pid;
+    uintptr_t at;
+    size_t n;
+};
+} // namespace
+
 extern "C" {
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *h, void *p)
+{
+    Lock l(mu);
+    auto it = ranges.find((uintptr_t)p);
+    if (it == ranges.end() || !it->second.device) return err(cudaErrorInvalidValue);
+    sync_all();
+    const Offered o = {getpid(), (uintptr_t)p, it->second.n};
+    memset(h, 0, sizeof *h);
+    memcpy(h, &o, sizeof o);
+    return cudaSuccess;
+}
+/* CUEMU_APART=1: as where the other process's device is out of reach. */
+cudaError_t cudaIpcOpenMemHandle(void **p, cudaIpcMemHandle_t h, unsigned)
+{
+    Lock l(mu);
+    Offered o;
+    memcpy(&o, &h, sizeof o);
+    if (o.pid == getpid()) return err(cudaErrorDeviceUninitialized); /* as CUDA does */
+    if (atoi(env("CUEMU_APART", "0"))) return err(cudaErrorMapBufferObjectFailed);
+    *p = take(o.n, true);
+    if (!*p) return err(cudaErrorMemoryAllocation);
+    iovec here = {*p, o.n}, there = {(void *)o.at, o.n};
+    if (process_vm_readv(o.pid, &here, 1, &there, 1, 0) == (ssize_t)o.n) return cudaSuccess;
+    give(*p, true);
+    return err(cudaErrorMapBufferObjectFailed);
+}
+cudaError_t cudaIpcCloseMemHandle(void *p)
+{
+    Lock l(mu);
+    sync_all();
+    return give(p, true);
+}
 cudaError_t cudaMemGetInfo(size_t *f, size_t *t)
 {
     Lock l(mu);
