@@ -122,10 +122,12 @@ void needed(const Ref &o, std::set<Op *> &seen, std::vector<Ref> &out)
     for (auto &d : o->deps) needed(d, seen, out);
     out.push_back(o);
 }
-/* One step towards target; false when everything that may run waits for peers. */
+/* One pass towards target; false when everything that may run waits for peers. What is needed comes behind what it waits for, so
+ * that one pass of the lazy order gets there. */
 bool step(const Ref &target, bool all)
 {
     std::vector<Ref> c;
+    bool any = false;
     if (order == RANDOM || all)
         c = pending;
     else {
@@ -134,9 +136,12 @@ bool step(const Ref &target, bool all)
     }
     if (order == RANDOM)
         for (size_t i = c.size(); i > 1; i--) std::swap(c[i - 1], c[rnd(order_rng) % i]);
-    for (auto &o : c)
-        if (is_ready(o) && try_run(o)) return true;
-    return false;
+    for (auto &o : c) {
+        if (!is_ready(o) || !try_run(o)) continue;
+        if (order == RANDOM || all) return true;
+        any = true;
+    }
+    return any;
 }
 void nudge();
 } // namespace
