@@ -6,7 +6,7 @@
 CUEMU_INC := $(if $(filter 0,$(CUDA)),,$(cuda_inc))
 CUEMU_CXX ?= g++
 CUEMU_FLAVOURS := plain asan tsan
-CUEMU_TESTS := kernels streams ranks training bugs lt wrappers doctor $(if $(cudnn_found),dnn) $(if $(nccl_found),nccl)
+CUEMU_TESTS := kernels streams graphs ranks training bugs lt wrappers doctor $(if $(cudnn_found),dnn) $(if $(nccl_found),nccl)
 cuemu_more_plain := checkpoint
 
 # The library each flavour links, the flags of kernels and C code, those of the emulator itself: under ThreadSanitizer it
