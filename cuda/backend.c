@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "graphs.h"
 #include "prepare.h"
 
 struct backend {
@@ -76,6 +77,26 @@ static mt_status backend_open(void **out, struct mt_ctx *const ctxs[], int n, in
     return MT_OK;
 }
 
+/* Planned for each rank from the first one's record: where another's differs, its calls are launched one by one. */
+static mt_status plan_graphs(const struct backend *b, enum mt_backend_graphs graphs, const struct mt_recording *q,
+                             struct mt_chosen *chosen, mt_err *e)
+{
+    struct mt_cuda_graphs_info i = {0};
+    if (graphs == MT_GRAPHS_OFF) {
+        mt_chosen_add(chosen, "graphs: none (device.graphs)");
+        return MT_OK;
+    }
+    const enum mt_cuda_graphs_which which = graphs == MT_GRAPHS_ON ? MT_CUDA_GRAPHS_ALL : MT_CUDA_GRAPHS_PAYS;
+    for (int r = b->n - 1; r >= 0; r--) MT_TRY(mt_cuda_graphs_open(b->rank[r], q, which, &i, e));
+    mt_chosen_add(chosen,
+                  "graphs: %lld, of %lld of the compute stream's %lld operations (counts decide about %lld, %lld "
+                  "change from step to step, %lld are too few together, %lld take long enough)",
+                  (long long)i.stretches, (long long)i.planned_calls, (long long)i.calls,
+                  (long long)i.left[MT_CUDA_LEFT_COUNTS], (long long)i.left[MT_CUDA_LEFT_CHANGES],
+                  (long long)i.left[MT_CUDA_LEFT_SHORT], (long long)i.left[MT_CUDA_LEFT_LONG]);
+    return MT_OK;
+}
+
 /* Ranks have the same shapes: the first one tries them out. */
 static mt_status prepare(void *backend, const struct mt_backend_choices *want, const struct mt_recording *q,
                          char *text, size_t size, mt_err *e)
@@ -91,7 +112,7 @@ static mt_status prepare(void *backend, const struct mt_backend_choices *want, c
     MT_TRY(mt_cuda_prepare(b->rank[0], b->sdpa, q, &chosen, e));
     for (int i = 1; i < b->n; i++)
         b->rank[i]->queue[MT_D2H].down_by_kernel = b->rank[0]->queue[MT_D2H].down_by_kernel;
-    return MT_OK;
+    return plan_graphs(b, want->graphs, q, &chosen, e);
 }
 
 static mt_status backend_join(void *backend, const struct mt_job *job, const uint8_t used[MT_MAX_GROUPS],

@@ -9,6 +9,11 @@
 /* What a person asks of its choices. */
 struct mt_backend_choices {
     bool own_attention; /* no library's */
+    enum mt_backend_graphs {
+        MT_GRAPHS_AUTO, /* where they pay */
+        MT_GRAPHS_ON,
+        MT_GRAPHS_OFF
+    } graphs; /* of operations that are the same in every step: launched together */
 };
 struct mt_recording;
 struct mt_job; /* comm/job.h, for the backends that join processes */

@@ -229,6 +229,37 @@ TEST(record_equals_sim)
     }
 }
 
+/* With graphs of all that can be in one, and without any: the same bits, whatever streams do. */
+unsigned long long cuemu_graph_launches(void) __attribute__((weak)); /* absent on a GPU */
+static void with_graphs(const struct machine_run *k)
+{
+    static const char *const how[] = {"off", "on"};
+    enum { FEW = STEPS < 3 ? STEPS : 3 };
+    struct outcome o[2] = {{.steps = FEW}, {.steps = FEW}};
+    unsigned long long before = cuemu_graph_launches ? cuemu_graph_launches() : 0, launched[2];
+    bool ok = true;
+    for (int i = 0; i < 2; i++) {
+        struct machine_run with = *k;
+        char options[512];
+        snprintf(options, sizeof options, "%s device.graphs=%s", k->options, how[i]);
+        with.options = options;
+        ok &= run_on_cuda(&o[i], &with);
+        launched[i] = cuemu_graph_launches ? cuemu_graph_launches() - before : (unsigned)i;
+        before += launched[i];
+    }
+    CHECK(launched[0] == 0 && launched[1] >= FEW);
+    if (ok && CHECK_INT(o[0].v.n, o[1].v.n)) {
+        CHECK(!memcmp(o[0].loss, o[1].loss, sizeof o[0].loss) && !memcmp(o[0].norm, o[1].norm, sizeof o[0].norm));
+        CHECK(!memcmp(o[0].v.at, o[1].v.at, (size_t)o[0].v.n * sizeof *o[0].v.at));
+    }
+    ranks_values_release(&o[0].v), ranks_values_release(&o[1].v);
+}
+TEST(graphs)
+{
+    with_graphs(&runs[0]);
+    with_graphs(&runs[3]);
+}
+
 /* Of each operation: it is over after it began, its stream's one before was over by then, and what it waited for too. The sum
  * accounts for the whole step. */
 static void check_times(const struct mt_timeline *line)
@@ -316,8 +347,12 @@ TEST(nothing_to_report)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1 && !strcmp(argv[1], "graphs")) {
+        RUN(graphs);
+        return DONE();
+    }
     if (SANITIZED) {
         RUN(nothing_to_report);
         return DONE();
@@ -326,6 +361,7 @@ int main(void)
     RUN(bf16);
     RUN(further_tokens);
     RUN(router);
+    RUN(graphs);
     RUN(record_equals_sim);
     RUN(traced);
     RUN(windows);

@@ -36,6 +36,7 @@ struct Capture {
 namespace
 {
 std::vector<Capture *> captures; /* under way */
+unsigned long long launches;
 }
 
 void capture_add(CUstream_st *s, const char *name, std::function<bool()> run)
@@ -101,6 +102,11 @@ cudaError_t outcome(const Capture *c)
 } // namespace
 
 extern "C" {
+unsigned long long cuemu_graph_launches(void)
+{
+    Lock l(mu);
+    return launches;
+}
 cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode mode)
 {
     Lock l(mu);
@@ -166,6 +172,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t x, cudaStream_t s)
     if (stream_of(s)->capture) return capture_break(s, cudaErrorStreamCaptureUnsupported);
     const std::vector<CUgraphNode_st> &nodes = x->graph.nodes;
     std::vector<Ref> made;
+    launches++;
     if (x->last) stream_of(s)->waits.push_back(x->last);
     const Ref begin = add(s, "graph", nullptr);
     for (auto &n : nodes) {
