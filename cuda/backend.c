@@ -115,6 +115,14 @@ static mt_status prepare(void *backend, const struct mt_backend_choices *want, c
     return plan_graphs(b, want->graphs, q, &chosen, e);
 }
 
+static bool fell_back(void *backend, char *text, size_t size)
+{
+    mt_err why = {0};
+    if (!mt_cuda_graphs_refused(((const struct backend *)backend)->rank[0], &why)) return false;
+    snprintf(text, size, "graphs: some of them not: %s", why.msg);
+    return true;
+}
+
 static mt_status backend_join(void *backend, const struct mt_job *job, const uint8_t used[MT_MAX_GROUPS],
                               mt_err *e)
 {
@@ -177,6 +185,7 @@ const struct mt_backend_ops mt_backend_cuda = {
     .joins = joins,
     .open = backend_open,
     .prepare = prepare,
+    .fell_back = fell_back,
     .join = backend_join,
     .run = backend_run,
     .peak_flops = peak_flops,

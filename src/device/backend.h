@@ -53,6 +53,8 @@ struct mt_backend_ops {
      * contents are lost; and what they are, in words. DEVICE: it failed. */
     mt_status (*prepare)(void *backend, const struct mt_backend_choices *want, const struct mt_recording *q,
                          char *chosen, size_t size, mt_err *e);
+    /* Which of its choices did not hold in the first step, and why, in words; false: all did. */
+    bool (*fell_back)(void *backend, char *text, size_t size);
     /* Joins the processes, which call it together and come to one status: of group g, streams used[g] (a bit each) have
      * collectives. DEVICE, RANKS, HANG. */
     mt_status (*join)(void *backend, const struct mt_job *job, const uint8_t used[MT_MAX_GROUPS], mt_err *e);

@@ -254,8 +254,29 @@ static void with_graphs(const struct machine_run *k)
     }
     ranks_values_release(&o[0].v), ranks_values_release(&o[1].v);
 }
+/* What cannot become a graph is named, and launched one by one. */
+static void refused(const char *options)
+{
+    struct training t = {0};
+    struct mt_step step[2] = {{.loss = 0}};
+    char why[256] = "";
+    mt_err e = {0};
+    for (int i = 0; i < 2; i++) {
+        if (i) setenv("CUEMU_NO_GRAPHS", "1", 1);
+        const bool ok = small_open(&t, options, 1);
+        if (ok) small_batch(&t, 0, 0);
+        CHECK(ok && mt_session_run(&t.s, mt_train_step, &e) == MT_OK);
+        if (ok) step[i] = t.s.rank[0].step;
+        CHECK(ok && t.s.device->fell_back(t.s.backend, why, sizeof why) == i);
+        training_close(&t);
+    }
+    unsetenv("CUEMU_NO_GRAPHS");
+    CHECK(strstr(why, "graphs: some of them not: making a graph of "));
+    CHECK(step[0].loss == step[1].loss && step[0].norm == step[1].norm && step[0].norm > 0);
+}
 TEST(graphs)
 {
+    if (cuemu_graph_launches) refused("device.type=cuda device.graphs=on");
     with_graphs(&runs[0]);
     with_graphs(&runs[3]);
 }

@@ -159,6 +159,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *x, cudaGraph_t g, unsigned lon
 {
     Lock l(mu);
     if (flags) return err(cudaErrorInvalidValue);
+    if (*env("CUEMU_NO_GRAPHS", "")) return err(cudaErrorMemoryAllocation);
     *x = new CUgraphExec_st;
     (*x)->graph = *g;
     (*x)->queue.resize(g->queues);
