@@ -54,8 +54,8 @@ static bool joins(char *what, size_t size)
 }
 
 /* The ranks of one process share a device. */
-static mt_status backend_open(void **out, struct mt_ctx *const ctxs[], int n, int gpu, bool several,
-                              mt_err *e)
+static mt_status backend_open(void **out, struct mt_ctx *const ctxs[], int n, int gpu, int threads,
+                              bool several, mt_err *e)
 {
     *out = NULL;
     struct backend *b = calloc(1, sizeof *b);
@@ -65,7 +65,7 @@ static mt_status backend_open(void **out, struct mt_ctx *const ctxs[], int n, in
         MT_FAIL(e, MT_IO, "opening the cuda device: no memory for %d ranks", n);
     }
     const struct mt_cuda_options o = {
-        .device = gpu, .several = several, .scratch_bytes = MT_CUDA_SCRATCH_BYTES};
+        .device = gpu, .several = several, .host_threads = threads, .scratch_bytes = MT_CUDA_SCRATCH_BYTES};
     mt_status status = MT_OK;
     for (; b->n < n && !status; b->n += !status)
         status = mt_cuda_open(&b->rank[b->n], ctxs[b->n], mt_target_cuda(), &o, e);

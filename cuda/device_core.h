@@ -66,8 +66,9 @@ MT_MUST_USE mt_status mt_cuda_mark(struct mt_cuda *d, int stream, int64_t first,
  * 128 in f32. 0: the device does not tell. */
 double mt_cuda_peak_flops(int device, mt_dtype t);
 
-/* host_ops.c. The calls that are under way lie in a ring, by position. */
-MT_MUST_USE mt_status mt_cuda_host_open(struct mt_cuda_host **host, mt_err *e);
+/* host_ops.c. The calls that are under way lie in a ring, by position. threads: that run one together; 0: as many as there are
+ * processors for this process. IO. */
+MT_MUST_USE mt_status mt_cuda_host_open(struct mt_cuda_host **host, int threads, mt_err *e);
 void mt_cuda_host_close(struct mt_cuda_host *host); /* its stream is idle; NULL is fine */
 /* Enqueues an op of MT_HOST: the cpu device's kernel, on memory of the host arena, by a thread of the driver's. May wait for
  * the position MT_CUDA_EVENTS earlier. */

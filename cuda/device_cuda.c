@@ -129,7 +129,7 @@ static mt_status open_all(struct mt_cuda *d, const struct mt_ctx *ctx, const str
 {
     MT_TRY(choose_device(d, o->device, e));
     MT_TRY(mt_lt_open(&d->lt, e));
-    MT_TRY(mt_cuda_host_open(&d->host, e));
+    MT_TRY(mt_cuda_host_open(&d->host, o->host_threads, e));
     if (o->several) MT_TRY(carrier_open(d, e));
     MT_TRY(arenas_open(d, ctx->ledger, e));
     MT_CUDA_TRY(cudaStreamCreateWithFlags(&d->copies, cudaStreamNonBlocking), e, MT_DEVICE,

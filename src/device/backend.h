@@ -46,9 +46,10 @@ struct mt_backend_ops {
     /* Whether it can carry collectives between processes, one rank in each; by what, or why not, in words. */
     bool (*joins)(char *what, size_t size);
     /* Opens it for the ranks of this process, whose ledger is laid out and whose groups are there: their arenas are
-     * made, too. gpu: which of the visible devices. several: of several processes, which are to be joined. DEVICE, NOFIT;
-     * nothing is left open then. */
-    mt_status (*open)(void **backend, struct mt_ctx *const ctxs[], int n, int gpu, bool several, mt_err *e);
+     * made, too. gpu: which of the visible devices. threads: for a rank's operations on the host; 0: one a core of this process.
+     * several: of several processes, which are to be joined. DEVICE, NOFIT; nothing is left open then. */
+    mt_status (*open)(void **backend, struct mt_ctx *const ctxs[], int n, int gpu, int threads, bool several,
+                      mt_err *e);
     /* Its choices among kernels, libraries and ways to copy for a step that enqueues q, once, before anything is in the arenas, whose
      * contents are lost; and what they are, in words. DEVICE: it failed. */
     mt_status (*prepare)(void *backend, const struct mt_backend_choices *want, const struct mt_recording *q,

@@ -1,6 +1,6 @@
 # tests/cuemu/rules.mk, included by the top Makefile: the CUDA device's own sources under the emulator, in three
 # flavours; and the same kernels through nvcc.
-#   make cuemu    builds the test programs (tests/cuemu/test_cuemu.sh, part of `make check`, runs them)
+#   make cuemu    builds the test programs (tests/cuemu/test_cuemu_*.sh, part of `make check`, run them)
 #   make sm90     compiles cuda/*.cu for sm_90a, where a register spill is an error
 # Only NVIDIA's headers are needed; without them both targets say so and do nothing.
 CUEMU_INC := $(if $(filter 0,$(CUDA)),,$(cuda_inc))

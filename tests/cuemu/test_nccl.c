@@ -1,11 +1,13 @@
 /* test: variants=cuemu */
 /* Collectives over NCCL: the program's own calls, to a stand-in for the library that moves data between threads here. Each
- * collective, in several orders; training, to the bit as with all ranks in one process; what fails, and who is told. */
+ * collective, in several orders; training, to the bit as with all ranks in one process; what fails, and who is told. On a GPU, with
+ * NCCL itself: one rank, for a GPU takes no more of them. */
 #include <stdatomic.h>
 #include <unistd.h>
 
 #include "crew.h"
 #include "device_core.h"
+#include "nccl_core.h"
 #include "moves.h"
 #include "small.h"
 #include "tests/train/ranks.h"
@@ -287,8 +289,68 @@ TEST(a_rank_that_stays_away)
     CHECK_INT(t.member[2].ran, MT_OK);
 }
 
+/* NCCL as the program opens it: a communicator that is polled, memory of its own, registered; a gather and a grouped exchange with
+ * itself; taken apart. */
+static ncclResult_t one_gather(struct mt_carrier *c, const struct mt_cuda *d, char *at)
+{
+    const cudaStream_t on = d->queue[MT_GATHER].lane.stream;
+    return c->t.ncclAllGather(at, at + BYTES, BYTES, ncclUint8, c->world.comm, on);
+}
+static ncclResult_t one_exchange(struct mt_carrier *c, const struct mt_cuda *d, char *at)
+{
+    const cudaStream_t on = d->queue[MT_GATHER].lane.stream;
+    ncclResult_t r = c->t.ncclGroupStart();
+    if (!r) r = c->t.ncclSend(at, BYTES, ncclUint8, 0, c->world.comm, on);
+    if (!r || r == ncclInProgress) r = c->t.ncclRecv(at + BYTES, BYTES, ncclUint8, 0, c->world.comm, on);
+    ncclResult_t end = c->t.ncclGroupEnd();
+    return r && r != ncclInProgress ? r : end;
+}
+static void one_moves(struct mt_cuda *d, ncclResult_t (*call)(struct mt_carrier *c, const struct mt_cuda *d, char *at))
+{
+    struct mt_carrier *c = d->carrier;
+    unsigned char bytes[2 * BYTES];
+    char *at = d->arena[MT_DEVICE_ARENA];
+    mt_err e = {0};
+    for (int i = 0; i < 2 * BYTES; i++) bytes[i] = i < BYTES ? byte_of(0, i) : GUARD;
+    CHECK(!cudaMemcpy(at, bytes, sizeof bytes, cudaMemcpyHostToDevice));
+    const ncclResult_t r = call(c, d, at);
+    CHECK(r == ncclSuccess || r == ncclInProgress);
+    if (!CHECK(mt_nccl_settle(c, &c->world.comm, 60, &e) == MT_OK)) printf("  %s\n", e.msg);
+    CHECK(!cudaStreamSynchronize(d->queue[MT_GATHER].lane.stream));
+    CHECK(!cudaMemcpy(bytes, at, sizeof bytes, cudaMemcpyDeviceToHost));
+    for (int i = 0; i < BYTES; i++) CHECK(bytes[BYTES + i] == byte_of(0, i));
+}
+TEST(one_rank)
+{
+    static struct world w;
+    struct crew crew;
+    struct crew_hand hand;
+    struct mt_carrier_fault fault;
+    struct mt_ctx *ctx = &w.rank[0].ctx;
+    const struct mt_cuda_options o = {.several = true, .scratch_bytes = SCRATCH};
+    const uint8_t used[MT_MAX_GROUPS] = {1 << MT_GATHER};
+    mt_err e = {0};
+    world_open(&w);
+    crew_open(&crew, 1);
+    const struct mt_job job = crew_job(&crew, &hand, 0);
+    if (CHECK(mt_cuda_open(&w.rank[0].cuda, ctx, mt_target_cuda(), &o, &e) == MT_OK)) {
+        struct mt_cuda *d = w.rank[0].cuda;
+        if (CHECK(mt_carrier_nccl.join(d->carrier, &job, ctx, used, &e) == MT_OK)) {
+            one_moves(d, one_gather);
+            one_moves(d, one_exchange);
+            CHECK(!mt_carrier_nccl.look(d->carrier, &fault));
+        }
+    }
+    if (e.code) printf("  %s\n", e.msg);
+    mt_cuda_close(w.rank[0].cuda);
+    crew_close(&crew);
+    mt_ledger_release(&w.ledger);
+}
+
 int main(void)
 {
+    RUN(one_rank);
+    if (!emulated()) return DONE();
 #define OP(name, kind, args, scalars, flops, bytes) RUN_##kind(name);
 #define OP0(name, kind, args, flops, bytes) RUN_##kind(name);
 #include "device/op.def"

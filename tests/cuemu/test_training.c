@@ -229,31 +229,34 @@ TEST(record_equals_sim)
     }
 }
 
-/* With graphs of all that can be in one, and without any: the same bits, whatever streams do. */
+/* The same bits with either option; returns how many graphs were launched with each. */
 unsigned long long cuemu_graph_launches(void) __attribute__((weak)); /* absent on a GPU */
-static void with_graphs(const struct machine_run *k)
+static void same_bits(const struct machine_run *k, const char *const how[2], unsigned long long launched[2])
 {
-    static const char *const how[] = {"off", "on"};
     enum { FEW = STEPS < 3 ? STEPS : 3 };
     struct outcome o[2] = {{.steps = FEW}, {.steps = FEW}};
-    unsigned long long before = cuemu_graph_launches ? cuemu_graph_launches() : 0, launched[2];
     bool ok = true;
     for (int i = 0; i < 2; i++) {
+        const unsigned long long before = cuemu_graph_launches ? cuemu_graph_launches() : 0;
         struct machine_run with = *k;
         char options[512];
-        snprintf(options, sizeof options, "%s device.graphs=%s", k->options, how[i]);
+        snprintf(options, sizeof options, "%s %s", k->options, how[i]);
         with.options = options;
         ok &= run_on_cuda(&o[i], &with);
-        launched[i] = cuemu_graph_launches ? cuemu_graph_launches() - before : (unsigned)i;
-        before += launched[i];
+        launched[i] = cuemu_graph_launches ? cuemu_graph_launches() - before : 0;
     }
-    CHECK(launched[0] == 0 && launched[1] >= FEW);
     if (ok && CHECK_INT(o[0].v.n, o[1].v.n)) {
         CHECK(!memcmp(o[0].loss, o[1].loss, sizeof o[0].loss) && !memcmp(o[0].norm, o[1].norm, sizeof o[0].norm));
         CHECK(!memcmp(o[0].v.at, o[1].v.at, (size_t)o[0].v.n * sizeof *o[0].v.at));
     }
     ranks_values_release(&o[0].v), ranks_values_release(&o[1].v);
 }
+TEST(host_threads)
+{
+    unsigned long long launched[2];
+    same_bits(&runs[0], (const char *const[]){"device.workers=1", "device.workers=3"}, launched);
+}
+
 /* What cannot become a graph is named, and launched one by one. */
 static void refused(const char *options)
 {
@@ -277,8 +280,11 @@ static void refused(const char *options)
 TEST(graphs)
 {
     if (cuemu_graph_launches) refused("device.type=cuda device.graphs=on");
-    with_graphs(&runs[0]);
-    with_graphs(&runs[3]);
+    for (int i = 0; i < 2; i++) {
+        unsigned long long launched[2];
+        same_bits(&runs[3 * i], (const char *const[]){"device.graphs=off", "device.graphs=on"}, launched);
+        CHECK(!launched[0] && (launched[1] || !cuemu_graph_launches));
+    }
 }
 
 /* Of each operation: it is over after it began, its stream's one before was over by then, and what it waited for too. The sum
@@ -370,7 +376,8 @@ TEST(nothing_to_report)
 
 int main(int argc, char **argv)
 {
-    if (argc > 1 && !strcmp(argv[1], "graphs")) {
+    if (argc > 1 && !strcmp(argv[1], "bits")) {
+        RUN(host_threads);
         RUN(graphs);
         return DONE();
     }
@@ -382,6 +389,7 @@ int main(int argc, char **argv)
     RUN(bf16);
     RUN(further_tokens);
     RUN(router);
+    RUN(host_threads);
     RUN(graphs);
     RUN(record_equals_sim);
     RUN(traced);

@@ -57,6 +57,8 @@ MUTANTS = [
     ("host: a member's buffer is free before all have pulled", "cuda/collective.c", "return meet(g, at, 1, e);",
      "return MT_OK;", "ranks", "", "pt"),
     ("host: pieces pulled before all have come", "cuda/collective.c", "MT_TRY(meet(g, at, 0, e));", "", "ranks", "", "pt"),
+    ("host: a stretch is not given before another stream waits for it", "cuda/graphs.c", "inside || s->id == MT_COMPUTE ?",
+     "s->id == MT_COMPUTE ?", "training", "bits", "p"),
     ("host: half a copy", "cuda/launch.c", "return done(c, cudaMemcpyAsync(c->arg[0], c->arg[1], (size_t)c->bytes[0], kind",
      "return done(c, cudaMemcpyAsync(c->arg[0], c->arg[1], (size_t)c->bytes[0] / 2, kind", "kernels", "copy_h2d", "p"),
 ]
