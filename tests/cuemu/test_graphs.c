@@ -3,9 +3,9 @@
  * Uses the CUDA runtime alone: under the emulator, and on a GPU, what a graph means is the same. */
 #include <cuda_runtime_api.h>
 
-#include "bugs.h"
 #include "check.h"
 #include "device_memory.h"
+#include "wrappers.h"
 
 enum { N = 256 };
 struct work {
@@ -40,10 +40,10 @@ static void capture(struct work *w, cudaGraph_t *g)
     enum cudaStreamCaptureStatus status;
     CHECK(!cudaStreamBeginCapture(w->one, cudaStreamCaptureModeThreadLocal));
     CHECK(!cudaMemcpyAsync(w->x, w->pinned, N * 4, cudaMemcpyHostToDevice, w->one));
-    CHECK(!bug_scale(w->y, w->x, 2, N, w->one));
+    CHECK(!wrap_scale(w->y, w->x, 2, N, w->one));
     CHECK(!cudaEventRecord(w->fork, w->one));
     CHECK(!cudaStreamWaitEvent(w->two, w->fork, 0));
-    CHECK(!bug_scale(w->z, w->y, 3, N, w->two));
+    CHECK(!wrap_scale(w->z, w->y, 3, N, w->two));
     CHECK(!cudaEventRecord(w->join, w->two));
     CHECK(!cudaStreamIsCapturing(w->two, &status) && status == cudaStreamCaptureStatusActive);
     CHECK(!cudaStreamWaitEvent(w->one, w->join, 0));
@@ -98,11 +98,11 @@ TEST(in_its_stream)
     work_open(&w);
     fill(&w, 0);
     CHECK(!cudaStreamBeginCapture(w.two, cudaStreamCaptureModeThreadLocal));
-    CHECK(!bug_scale(w.z, w.y, 3, N, w.two));
+    CHECK(!wrap_scale(w.z, w.y, 3, N, w.two));
     CHECK(!cudaStreamEndCapture(w.two, &graph));
     CHECK(!cudaGraphInstantiate(&exec, graph, 0));
     CHECK(!cudaMemcpyAsync(w.x, w.pinned, N * 4, cudaMemcpyHostToDevice, w.one));
-    CHECK(!bug_scale(w.y, w.x, 5, N, w.one));
+    CHECK(!wrap_scale(w.y, w.x, 5, N, w.one));
     CHECK(!cudaGraphLaunch(exec, w.one));
     CHECK(!cudaMemcpyAsync(w.out, w.z, N * 4, cudaMemcpyDeviceToHost, w.one));
     CHECK(!cudaStreamSynchronize(w.one));
@@ -135,7 +135,7 @@ TEST(refusals)
     CHECK(!cudaStreamBeginCapture(w.one, cudaStreamCaptureModeThreadLocal));
     CHECK(!cudaEventRecord(w.fork, w.one));
     CHECK(!cudaStreamWaitEvent(w.two, w.fork, 0));
-    CHECK(!bug_scale(w.z, w.y, 3, N, w.two));
+    CHECK(!wrap_scale(w.z, w.y, 3, N, w.two));
     refused(cudaStreamEndCapture(w.one, &graph), cudaErrorStreamCaptureUnjoined);
 
     CHECK(!cudaEventRecord(w.join, w.two));

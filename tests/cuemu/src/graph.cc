@@ -15,7 +15,7 @@ struct CUgraphNode_st {
 };
 struct CUgraph_st {
     std::vector<CUgraphNode_st> nodes;
-    size_t queues = 0;
+    std::vector<const void *> pools; /* of the captured streams */
 };
 struct CUgraphExec_st {
     CUgraph_st graph;
@@ -140,7 +140,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *g)
     forget_capture(c);
     captures.erase(std::find(captures.begin(), captures.end(), c));
     if (!e) {
-        c->graph.queues = c->members.size();
+        for (auto *m : c->members) c->graph.pools.push_back(m->pool);
         *g = new CUgraph_st(std::move(c->graph));
     }
     delete c;
@@ -162,8 +162,12 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *x, cudaGraph_t g, unsigned lon
     if (*env("CUEMU_NO_GRAPHS", "")) return err(cudaErrorMemoryAllocation);
     *x = new CUgraphExec_st;
     (*x)->graph = *g;
-    (*x)->queue.resize(g->queues);
-    for (auto &q : (*x)->queue) cudaStreamCreateWithFlags(&q, cudaStreamNonBlocking);
+    for (auto *pool : g->pools) {
+        cudaStream_t q;
+        cudaStreamCreateWithFlags(&q, cudaStreamNonBlocking);
+        q->pool = pool;
+        (*x)->queue.push_back(q);
+    }
     return cudaSuccess;
 }
 /* Its work begins behind what the stream has, and what the stream gets is behind all of it. */

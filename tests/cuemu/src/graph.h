@@ -14,6 +14,7 @@ struct CUstream_st {
     void *tsan = nullptr;          /* made with the stream: a later one would know too much */
     cuemu::Capture *capture = nullptr; /* what it is given goes there, */
     std::vector<size_t> tail;          /* behind these nodes */
+    const void *pool = this; /* whose fibers its kernels run on: a graph's queue has those of the captured stream, which are dear */
     CUstream_st()
     {
 #if CUEMU_WITH_TSAN

@@ -219,7 +219,7 @@ cudaError_t enqueue(const char *name, const void *fn, dim3 g, dim3 b, size_t sme
         return err(cudaErrorInvalidConfiguration);
     if (smem > (size_t)(lim == smem_limit.end() ? 48 * 1024 : lim->second)) return err(cudaErrorInvalidValue);
     add(s, name, [=, keep = std::move(keep)] {
-        run_kernel(name, running, g, b, smem, keep.get());
+        run_kernel(name, running->pool, g, b, smem, keep.get());
         return true;
     });
     return cudaSuccess;
