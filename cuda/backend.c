@@ -78,8 +78,8 @@ static mt_status backend_open(void **out, struct mt_ctx *const ctxs[], int n, in
 }
 
 /* Planned for each rank from the first one's record: where another's differs, its calls are launched one by one. */
-static mt_status plan_graphs(const struct backend *b, enum mt_backend_graphs graphs, const struct mt_recording *q,
-                             struct mt_chosen *chosen, mt_err *e)
+static mt_status plan_graphs(const struct backend *b, enum mt_backend_graphs graphs,
+                             const struct mt_recording *q, struct mt_chosen *chosen, mt_err *e)
 {
     struct mt_cuda_graphs_info i = {0};
     if (graphs == MT_GRAPHS_OFF) {
@@ -88,12 +88,13 @@ static mt_status plan_graphs(const struct backend *b, enum mt_backend_graphs gra
     }
     const enum mt_cuda_graphs_which which = graphs == MT_GRAPHS_ON ? MT_CUDA_GRAPHS_ALL : MT_CUDA_GRAPHS_PAYS;
     for (int r = b->n - 1; r >= 0; r--) MT_TRY(mt_cuda_graphs_open(b->rank[r], q, which, &i, e));
-    mt_chosen_add(chosen,
-                  "graphs: %lld, of %lld of the compute stream's %lld operations (counts decide about %lld, %lld "
-                  "change from step to step, %lld are too few together, %lld take long enough)",
-                  (long long)i.stretches, (long long)i.planned_calls, (long long)i.calls,
-                  (long long)i.left[MT_CUDA_LEFT_COUNTS], (long long)i.left[MT_CUDA_LEFT_CHANGES],
-                  (long long)i.left[MT_CUDA_LEFT_SHORT], (long long)i.left[MT_CUDA_LEFT_LONG]);
+    mt_chosen_add(
+        chosen,
+        "graphs: %lld, of %lld of the compute stream's %lld operations (counts decide about %lld, %lld "
+        "change from step to step, %lld are too few together, %lld take long enough)",
+        (long long)i.stretches, (long long)i.planned_calls, (long long)i.calls,
+        (long long)i.left[MT_CUDA_LEFT_COUNTS], (long long)i.left[MT_CUDA_LEFT_CHANGES],
+        (long long)i.left[MT_CUDA_LEFT_SHORT], (long long)i.left[MT_CUDA_LEFT_LONG]);
     return MT_OK;
 }
 

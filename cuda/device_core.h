@@ -37,9 +37,9 @@ struct mt_cuda {
     struct mt_lt *lt;
     struct mt_cuda_host *host;
     struct mt_cuda_graphs *graphs; /* NULL: calls are launched one by one */
-    struct mt_cuda_times *times; /* of the traced step; NULL: none was traced */
-    struct mt_carrier *carrier;  /* one of several processes: what joins them; NULL: alone */
-    struct mt_cuda_stand *stand; /* likewise */
+    struct mt_cuda_times *times;   /* of the traced step; NULL: none was traced */
+    struct mt_carrier *carrier;    /* one of several processes: what joins them; NULL: alone */
+    struct mt_cuda_stand *stand;   /* likewise */
     /* While it runs. */
     struct mt_cuda_run *run;
     struct mt_fiber fiber;
@@ -57,7 +57,8 @@ mt_status mt_cuda_failed(mt_err *e, mt_status code, cudaError_t why, const char 
 /* The event of a position. */
 static inline cudaEvent_t mt_cuda_event(struct mt_cuda *d, int stream, int64_t seq)
 {
-    return d->event[stream][atomic_load_explicit(&d->mark[stream][seq % MT_CUDA_EVENTS], memory_order_relaxed)];
+    return d
+        ->event[stream][atomic_load_explicit(&d->mark[stream][seq % MT_CUDA_EVENTS], memory_order_relaxed)];
 }
 /* Records the event of positions [first, last], fewer than MT_CUDA_EVENTS, which the stream was just given. */
 MT_MUST_USE mt_status mt_cuda_mark(struct mt_cuda *d, int stream, int64_t first, int64_t last, mt_err *e);

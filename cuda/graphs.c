@@ -96,7 +96,8 @@ static uint64_t key_of(const struct mt_call *call, int n)
     return h | 1;
 }
 /* The same of records, which will be calls with these addresses. */
-static uint64_t key_of_records(const struct mt_cuda *d, const struct mt_recording *q, const int64_t *rec, int n)
+static uint64_t key_of_records(const struct mt_cuda *d, const struct mt_recording *q, const int64_t *rec,
+                               int n)
 {
     const struct mt_ctx *ctx = d->ctx;
     uint64_t h = 1;
@@ -177,12 +178,12 @@ static void plan_record(struct plan *p, int64_t i)
         p->rec[p->n++] = i;
         if (p->n == MOST) close_planned(p);
     } else if (mt_op_info[r->op].kind == MT_KERNEL)
-        p->info->left[changes_by_step(r->op)   ? MT_CUDA_LEFT_CHANGES
+        p->info->left[changes_by_step(r->op)  ? MT_CUDA_LEFT_CHANGES
                       : follows_counts(r->op) ? MT_CUDA_LEFT_COUNTS
                                               : MT_CUDA_LEFT_LONG]++;
 }
-mt_status mt_cuda_graphs_open(struct mt_cuda *d, const struct mt_recording *q, enum mt_cuda_graphs_which which,
-                              struct mt_cuda_graphs_info *info, mt_err *e)
+mt_status mt_cuda_graphs_open(struct mt_cuda *d, const struct mt_recording *q,
+                              enum mt_cuda_graphs_which which, struct mt_cuda_graphs_info *info, mt_err *e)
 {
     struct mt_cuda_graphs *g = calloc(1, sizeof *g);
     struct plan p = {.d = d, .q = q, .which = which, .info = info};
@@ -222,8 +223,8 @@ static mt_status capture_open(struct mt_cuda *d, struct stretch *x, mt_err *e)
 {
     const cudaStream_t on = d->queue[MT_COMPUTE].lane.stream;
     cudaGraph_t graph = NULL;
-    MT_CUDA_TRY(cudaStreamBeginCapture(on, cudaStreamCaptureModeThreadLocal), e, MT_DEVICE, "capturing %d operations",
-                x->n);
+    MT_CUDA_TRY(cudaStreamBeginCapture(on, cudaStreamCaptureModeThreadLocal), e, MT_DEVICE,
+                "capturing %d operations", x->n);
     mt_status status = one_by_one(d, d->graphs->call, x->n, e);
     cudaError_t r = cudaStreamEndCapture(on, &graph);
     if (!status && r) status = mt_cuda_failed(e, MT_DEVICE, r, "capturing %d operations", x->n);
@@ -276,8 +277,8 @@ mt_status mt_cuda_graphs_flush(struct mt_cuda *d, mt_err *e)
     return mt_cuda_mark(d, MT_COMPUTE, g->first, last, e);
 }
 
-mt_status mt_cuda_graphs_note(struct mt_cuda *d, const struct mt_stream *s, const struct mt_call *c, bool *noted,
-                              mt_err *e)
+mt_status mt_cuda_graphs_note(struct mt_cuda *d, const struct mt_stream *s, const struct mt_call *c,
+                              bool *noted, mt_err *e)
 {
     struct mt_cuda_graphs *g = d->graphs;
     *noted = false;

@@ -11,9 +11,10 @@
 /* Which stretches become graphs. PAYS: those whose launches take the host longer than the device, by their flops and bytes. */
 enum mt_cuda_graphs_which { MT_CUDA_GRAPHS_PAYS, MT_CUDA_GRAPHS_ALL };
 struct mt_cuda_graphs_info {
-    int64_t calls, planned_calls; /* of the compute stream that launch something; those in planned stretches */
-    int64_t stretches;            /* planned */
-    int64_t left[4];              /* calls that are not, by why: MT_CUDA_LEFT_... */
+    int64_t calls,
+        planned_calls; /* of the compute stream that launch something; those in planned stretches */
+    int64_t stretches; /* planned */
+    int64_t left[4];   /* calls that are not, by why: MT_CUDA_LEFT_... */
 };
 enum { MT_CUDA_LEFT_COUNTS, MT_CUDA_LEFT_CHANGES, MT_CUDA_LEFT_SHORT, MT_CUDA_LEFT_LONG };
 
@@ -25,10 +26,11 @@ void mt_cuda_graphs_close(struct mt_cuda *d); /* streams are idle */
 
 /* ---- while a step is enqueued; d->graphs may be NULL ---- */
 /* Call c of stream s, its addresses known, is noted; false: it is to be enqueued at once. DEVICE: what had been noted failed. */
-MT_MUST_USE mt_status mt_cuda_graphs_note(struct mt_cuda *d, const struct mt_stream *s, const struct mt_call *c,
-                                          bool *noted, mt_err *e);
+MT_MUST_USE mt_status mt_cuda_graphs_note(struct mt_cuda *d, const struct mt_stream *s,
+                                          const struct mt_call *c, bool *noted, mt_err *e);
 /* A stream is about to wait for ev. */
-MT_MUST_USE mt_status mt_cuda_graphs_wait(struct mt_cuda *d, const struct mt_stream *s, mt_event ev, mt_err *e);
+MT_MUST_USE mt_status mt_cuda_graphs_wait(struct mt_cuda *d, const struct mt_stream *s, mt_event ev,
+                                          mt_err *e);
 /* The stream has all that was noted. */
 MT_MUST_USE mt_status mt_cuda_graphs_flush(struct mt_cuda *d, mt_err *e);
 

@@ -76,7 +76,8 @@ static mt_status hands_open(struct mt_cuda_host *h, mt_err *e)
 {
     for (int i = 0; i < h->n; i++) {
         h->hand[i] = (struct hand){.host = h, .scratch = aligned_alloc(4096, MT_SCRATCH_BYTES)};
-        MT_REQUIRE(h->hand[i].scratch, e, MT_IO, "opening the cuda device: no memory for the host's operations");
+        MT_REQUIRE(h->hand[i].scratch, e, MT_IO,
+                   "opening the cuda device: no memory for the host's operations");
     }
     for (; h->started < h->n - 1; h->started++) {
         struct hand *w = &h->hand[h->started + 1];

@@ -16,7 +16,8 @@ struct work {
 };
 static void work_open(struct work *w)
 {
-    *w = (struct work){.x = device_new(NULL, N * 4), .y = device_new(NULL, N * 4), .z = device_new(NULL, N * 4)};
+    *w = (struct work){
+        .x = device_new(NULL, N * 4), .y = device_new(NULL, N * 4), .z = device_new(NULL, N * 4)};
     CHECK(!cudaStreamCreateWithFlags(&w->one, cudaStreamNonBlocking));
     CHECK(!cudaStreamCreateWithFlags(&w->two, cudaStreamNonBlocking));
     CHECK(!cudaEventCreateWithFlags(&w->fork, cudaEventDisableTiming));

@@ -7,8 +7,8 @@
 
 #include "crew.h"
 #include "device_core.h"
-#include "nccl_core.h"
 #include "moves.h"
+#include "nccl_core.h"
 #include "small.h"
 #include "tests/train/ranks.h"
 #include "train/hang.h"
@@ -305,7 +305,8 @@ static ncclResult_t one_exchange(struct mt_carrier *c, const struct mt_cuda *d, 
     ncclResult_t end = c->t.ncclGroupEnd();
     return r && r != ncclInProgress ? r : end;
 }
-static void one_moves(struct mt_cuda *d, ncclResult_t (*call)(struct mt_carrier *c, const struct mt_cuda *d, char *at))
+static void one_moves(struct mt_cuda *d,
+                      ncclResult_t (*call)(struct mt_carrier *c, const struct mt_cuda *d, char *at))
 {
     struct mt_carrier *c = d->carrier;
     unsigned char bytes[2 * BYTES];

@@ -246,7 +246,8 @@ static void same_bits(const struct machine_run *k, const char *const how[2], uns
         launched[i] = cuemu_graph_launches ? cuemu_graph_launches() - before : 0;
     }
     if (ok && CHECK_INT(o[0].v.n, o[1].v.n)) {
-        CHECK(!memcmp(o[0].loss, o[1].loss, sizeof o[0].loss) && !memcmp(o[0].norm, o[1].norm, sizeof o[0].norm));
+        CHECK(!memcmp(o[0].loss, o[1].loss, sizeof o[0].loss) &&
+              !memcmp(o[0].norm, o[1].norm, sizeof o[0].norm));
         CHECK(!memcmp(o[0].v.at, o[1].v.at, (size_t)o[0].v.n * sizeof *o[0].v.at));
     }
     ranks_values_release(&o[0].v), ranks_values_release(&o[1].v);
