@@ -9,6 +9,11 @@
 /* What a person asks of its choices. */
 struct mt_backend_choices {
     bool own_attention; /* no library's */
+    enum mt_backend_graphs {
+        MT_GRAPHS_AUTO, /* where they pay */
+        MT_GRAPHS_ON,
+        MT_GRAPHS_OFF
+    } graphs; /* of operations that are the same in every step: launched together */
 };
 struct mt_recording;
 struct mt_job; /* comm/job.h, for the backends that join processes */
@@ -50,13 +55,16 @@ struct mt_backend_ops {
     /* Whether it can carry collectives between processes, one rank in each; by what, or why not, in words. */
     bool (*joins)(char *what, size_t size);
     /* Opens it for the ranks of this process, whose ledger is laid out and whose groups are there: their arenas are
-     * made, too. gpu: which of the visible devices. several: of several processes, which are to be joined. DEVICE, NOFIT;
-     * nothing is left open then. */
-    mt_status (*open)(void **backend, struct mt_ctx *const ctxs[], int n, int gpu, bool several, mt_err *e);
+     * made, too. gpu: which of the visible devices. threads: for a rank's operations on the host; 0: one a core of this process.
+     * several: of several processes, which are to be joined. DEVICE, NOFIT; nothing is left open then. */
+    mt_status (*open)(void **backend, struct mt_ctx *const ctxs[], int n, int gpu, int threads, bool several,
+                      mt_err *e);
     /* Its choices among kernels, libraries and ways to copy for a step that enqueues q, once, before anything is in the arenas, whose
      * contents are lost; and what they are, in words. DEVICE: it failed. */
     mt_status (*prepare)(void *backend, const struct mt_backend_choices *want, const struct mt_recording *q,
                          char *chosen, size_t size, mt_err *e);
+    /* Which of its choices did not hold in the first step, and why, in words; false: all did. */
+    bool (*fell_back)(void *backend, char *text, size_t size);
     /* Joins the processes, which call it together and come to one status: of group g, streams used[g] (a bit each) have
      * collectives. DEVICE, RANKS, HANG. */
     mt_status (*join)(void *backend, const struct mt_job *job, const uint8_t used[MT_MAX_GROUPS], mt_err *e);

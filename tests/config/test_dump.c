@@ -49,7 +49,7 @@ static const char *const changed =
     "document_mask: false,\n"
     "  reset_positions: false, balance: attention, prefetch: 4,\n"
     "  blend: [{path: 'a \"b\"', weight: 0.25}, {path: c, weight: 3}]}\n"
-    "device: {type: cpu, isa: avx2, workers: 3, memory: 1536, scratch: 2GiB, attention: own, order_seed: 5}\n"
+    "device: {type: cpu, isa: avx2, workers: 3, memory: 1536, scratch: 2GiB, attention: own, graphs: on, order_seed: 5}\n"
     "host: {memory: 3GiB, huge_pages: require, numa: '1'}\n"
     "offload: {activations: {fraction: 0.5, prefetch: 3}, masters: host, moments: host, grads: host, slots: "
     "3,\n"

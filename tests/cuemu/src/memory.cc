@@ -1,5 +1,5 @@
 /* Allocations, and copies between them: every address a call names must lie in one. */
-#include "runtime.h"
+#include "graph.h"
 
 #include <cstdlib>
 #include <map>
@@ -79,6 +79,9 @@ cudaError_t copy(void *d, const void *s, size_t n, cudaMemcpyKind k, cudaStream_
     if (!check_copy(d, s, n, k)) return err(cudaErrorInvalidMemcpyDirection);
     bool sdev = find(s) && find(s)->device, ddev = find(d) && find(d)->device;
     Ref o;
+    /* Pageable memory is read, or written, while the call waits. */
+    if (stream_of(st)->capture && (sync || (!sdev && !pinned(s)) || (!ddev && !pinned(d))))
+        return capture_break(stream_of(st), cudaErrorStreamCaptureUnsupported);
     if (!sdev && !pinned(s)) { /* pageable: staged before the call returns */
         auto tmp = std::make_shared<std::vector<char>>((const char *)s, (const char *)s + n);
         saw_read(s, n);
@@ -92,7 +95,7 @@ cudaError_t copy(void *d, const void *s, size_t n, cudaMemcpyKind k, cudaStream_
             worse(d, find(d), find(s));
             return true;
         });
-    if (sync || (!ddev && !pinned(d))) force(o);
+    if (sync || (!ddev && !pinned(d))) force(o); /* where nothing is captured */
     return cudaSuccess;
 }
 } // namespace
@@ -171,6 +174,7 @@ cudaError_t cudaMemGetInfo(size_t *f, size_t *t)
 cudaError_t cudaMalloc(void **p, size_t n)
 {
     Lock l(mu);
+    if (cudaError_t e = capture_refuses()) return e;
     if (live_bytes + n > device_bytes()) {
         *p = nullptr;
         return err(cudaErrorMemoryAllocation);
@@ -181,6 +185,7 @@ cudaError_t cudaMalloc(void **p, size_t n)
 cudaError_t cudaFree(void *p)
 {
     Lock l(mu);
+    if (cudaError_t e = capture_refuses()) return e;
     if (p) sync_all();
     return give(p, true);
 }
@@ -197,6 +202,7 @@ cudaError_t cudaFreeAsync(void *p, cudaStream_t s)
 cudaError_t cudaMallocHost(void **p, size_t n)
 {
     Lock l(mu);
+    if (cudaError_t e = capture_refuses()) return e;
     *p = take(n, false);
     return *p ? cudaSuccess : err(cudaErrorMemoryAllocation);
 }
@@ -207,6 +213,7 @@ cudaError_t cudaHostAlloc(void **p, size_t n, unsigned)
 cudaError_t cudaFreeHost(void *p)
 {
     Lock l(mu);
+    if (cudaError_t e = capture_refuses()) return e;
     if (p) sync_all();
     return give(p, false);
 }
