@@ -158,7 +158,7 @@ $(BUILD)/$1/base/features.h: $(BUILD)/$1/flags scripts/features.sh
 
 $(BUILD)/$1/%.o: %.c $(BUILD)/$1/flags Makefile | $(BUILD)/$1/base/features.h
 	@mkdir -p $$(@D)
-	$(call cc,$1) $$(all_flags_$1) $$(if $$(filter src/device/cpu/%,$$<),$(hot_$1)) $$(v_$$(call isa,$$<)) \
+	$(call cc,$1) $$(all_flags_$1) $$(if $$(filter src/device/cpu/% src/base/rng.c,$$<),$(hot_$1)) $$(v_$$(call isa,$$<)) \
 	    $$(if $$(filter $(mpi_files),$$<),$(mpi_cflags) $(mpi_quiet)) \
 	    $$(if $$(filter cuda/%,$$<),$(cuda_cflags)) \
 	    $$(if $$(filter tests/%,$$<),-I. -Itests) $$(if $$(filter tests/fuzz/%,$$<),$(call fuzz_main,$1)) \

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "graphs.h"
 #include "prepare.h"
 
 struct backend {
@@ -53,8 +54,8 @@ static bool joins(char *what, size_t size)
 }
 
 /* The ranks of one process share a device. */
-static mt_status backend_open(void **out, struct mt_ctx *const ctxs[], int n, int gpu, bool several,
-                              mt_err *e)
+static mt_status backend_open(void **out, struct mt_ctx *const ctxs[], int n, int gpu, int threads,
+                              bool several, mt_err *e)
 {
     *out = NULL;
     struct backend *b = calloc(1, sizeof *b);
@@ -64,7 +65,7 @@ static mt_status backend_open(void **out, struct mt_ctx *const ctxs[], int n, in
         MT_FAIL(e, MT_IO, "opening the cuda device: no memory for %d ranks", n);
     }
     const struct mt_cuda_options o = {
-        .device = gpu, .several = several, .scratch_bytes = MT_CUDA_SCRATCH_BYTES};
+        .device = gpu, .several = several, .host_threads = threads, .scratch_bytes = MT_CUDA_SCRATCH_BYTES};
     mt_status status = MT_OK;
     for (; b->n < n && !status; b->n += !status)
         status = mt_cuda_open(&b->rank[b->n], ctxs[b->n], mt_target_cuda(), &o, e);
@@ -73,6 +74,27 @@ static mt_status backend_open(void **out, struct mt_ctx *const ctxs[], int n, in
         return status;
     }
     *out = b;
+    return MT_OK;
+}
+
+/* Planned for each rank from the first one's record: where another's differs, its calls are launched one by one. */
+static mt_status plan_graphs(const struct backend *b, enum mt_backend_graphs graphs,
+                             const struct mt_recording *q, struct mt_chosen *chosen, mt_err *e)
+{
+    struct mt_cuda_graphs_info i = {0};
+    if (graphs == MT_GRAPHS_OFF) {
+        mt_chosen_add(chosen, "graphs: none (device.graphs)");
+        return MT_OK;
+    }
+    const enum mt_cuda_graphs_which which = graphs == MT_GRAPHS_ON ? MT_CUDA_GRAPHS_ALL : MT_CUDA_GRAPHS_PAYS;
+    for (int r = b->n - 1; r >= 0; r--) MT_TRY(mt_cuda_graphs_open(b->rank[r], q, which, &i, e));
+    mt_chosen_add(
+        chosen,
+        "graphs: %lld, of %lld of the compute stream's %lld operations (counts decide about %lld, %lld "
+        "change from step to step, %lld are too few together, %lld take long enough)",
+        (long long)i.stretches, (long long)i.planned_calls, (long long)i.calls,
+        (long long)i.left[MT_CUDA_LEFT_COUNTS], (long long)i.left[MT_CUDA_LEFT_CHANGES],
+        (long long)i.left[MT_CUDA_LEFT_SHORT], (long long)i.left[MT_CUDA_LEFT_LONG]);
     return MT_OK;
 }
 
@@ -91,7 +113,15 @@ static mt_status prepare(void *backend, const struct mt_backend_choices *want, c
     MT_TRY(mt_cuda_prepare(b->rank[0], b->sdpa, q, &chosen, e));
     for (int i = 1; i < b->n; i++)
         b->rank[i]->queue[MT_D2H].down_by_kernel = b->rank[0]->queue[MT_D2H].down_by_kernel;
-    return MT_OK;
+    return plan_graphs(b, want->graphs, q, &chosen, e);
+}
+
+static bool fell_back(void *backend, char *text, size_t size)
+{
+    mt_err why = {0};
+    if (!mt_cuda_graphs_refused(((const struct backend *)backend)->rank[0], &why)) return false;
+    snprintf(text, size, "graphs: some of them not: %s", why.msg);
+    return true;
 }
 
 static mt_status backend_join(void *backend, const struct mt_job *job, const uint8_t used[MT_MAX_GROUPS],
@@ -156,6 +186,7 @@ const struct mt_backend_ops mt_backend_cuda = {
     .joins = joins,
     .open = backend_open,
     .prepare = prepare,
+    .fell_back = fell_back,
     .join = backend_join,
     .run = backend_run,
     .peak_flops = peak_flops,

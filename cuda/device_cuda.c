@@ -1,5 +1,6 @@
 #include "device/timeline.h"
 #include "device_core.h"
+#include "graphs.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -115,7 +116,10 @@ static mt_status queue_open(struct mt_cuda *d, int i, mt_err *e)
                 "making the stream %s", mt_stream_name(i));
     MT_CUDA_TRY(cudaHostAlloc(&q->pinned, MT_CUDA_READ_BYTES, cudaHostAllocDefault), e, MT_NOFIT,
                 "allocating %d pinned bytes for host reads", MT_CUDA_READ_BYTES);
-    for (int k = 0; k < MT_CUDA_EVENTS; k++) MT_TRY(event_open(&d->event[i][k], i, e));
+    for (int k = 0; k < MT_CUDA_EVENTS; k++) {
+        d->mark[i][k] = (unsigned short)k;
+        MT_TRY(event_open(&d->event[i][k], i, e));
+    }
     for (int k = 0; k < 2; k++) MT_TRY(event_open(&d->meet[i][k], i, e));
     return MT_OK;
 }
@@ -125,7 +129,7 @@ static mt_status open_all(struct mt_cuda *d, const struct mt_ctx *ctx, const str
 {
     MT_TRY(choose_device(d, o->device, e));
     MT_TRY(mt_lt_open(&d->lt, e));
-    MT_TRY(mt_cuda_host_open(&d->host, e));
+    MT_TRY(mt_cuda_host_open(&d->host, o->host_threads, e));
     if (o->several) MT_TRY(carrier_open(d, e));
     MT_TRY(arenas_open(d, ctx->ledger, e));
     MT_CUDA_TRY(cudaStreamCreateWithFlags(&d->copies, cudaStreamNonBlocking), e, MT_DEVICE,
@@ -183,6 +187,7 @@ void mt_cuda_close(struct mt_cuda *d)
         mt_carrier_nccl.abort(d->carrier, d->ctx->err.code); /* else streams wait for ever */
     for (int i = 0; i < MT_N_STREAMS; i++)
         if (d->queue[i].lane.stream) cudaStreamSynchronize(d->queue[i].lane.stream);
+    mt_cuda_graphs_close(d);
     if (d->carrier) mt_carrier_nccl.part(d->carrier);
     mt_cuda_stand_close(d->stand);
     for (int i = 0; i < MT_N_STREAMS; i++) queue_close(d, i);
@@ -217,21 +222,31 @@ static void blame(const struct mt_stream *s)
                  (long long)s->seq);
 }
 
-/* The event of the position just enqueued. */
+mt_status mt_cuda_mark(struct mt_cuda *d, int stream, int64_t first, int64_t last, mt_err *e)
+{
+    const int at = (int)(last % MT_CUDA_EVENTS);
+    MT_CUDA_TRY(cudaEventRecord(d->event[stream][at], d->queue[stream].lane.stream), e, MT_DEVICE,
+                "recording an event");
+    for (int64_t p = first; p <= last; p++)
+        atomic_store_explicit(&d->mark[stream][p % MT_CUDA_EVENTS], (unsigned short)at, memory_order_relaxed);
+    mt_cuda_stand_end(d, stream, last);
+    return MT_OK;
+}
+/* Of the position just enqueued. */
 static mt_status mark(struct mt_cuda *d, const struct mt_stream *s, mt_err *e)
 {
     MT_TRY(mt_cuda_note(d, s->id, MT_CUDA_END, e));
-    MT_CUDA_TRY(cudaEventRecord(mt_cuda_event(d, s->id, s->seq), d->queue[s->id].lane.stream), e, MT_DEVICE,
-                "recording an event");
-    mt_cuda_stand_end(d, s);
-    return MT_OK;
+    return mt_cuda_mark(d, s->id, s->seq, s->seq, e);
 }
 
 static mt_status enqueue_op(struct mt_cuda *d, const struct mt_stream *s, struct mt_call *c, const mt_view *v,
                             mt_err *e)
 {
     const bool comm = mt_op_info[c->op].kind == MT_COMM;
+    bool noted;
     for (int i = 0; i < mt_op_info[c->op].n_args; i++) c->arg[i] = mt_address(s->ctx, v[i]);
+    MT_TRY(mt_cuda_graphs_note(d, s, c, &noted, e));
+    if (noted) return MT_OK;
     MT_TRY(
         mt_cuda_stand_begin(d, s, c->op, (mt_event){0, 0}, comm ? mt_trace_last(&s->ctx->trace) : NULL, e));
     MT_TRY(mt_cuda_note(d, s->id, MT_CUDA_BEGIN, e));
@@ -253,6 +268,7 @@ static void cuda_enqueue(struct mt_stream *s, struct mt_call *c, const mt_view *
 
 static mt_status enqueue_wait(struct mt_cuda *d, const struct mt_stream *s, mt_event ev, mt_err *e)
 {
+    MT_TRY(mt_cuda_graphs_wait(d, s, ev, e));
     MT_TRY(mt_cuda_stand_begin(d, s, MT_OP_wait, ev, NULL, e));
     MT_TRY(mt_cuda_note(d, s->id, MT_CUDA_BEGIN, e));
     MT_CUDA_TRY(cudaStreamWaitEvent(d->queue[s->id].lane.stream, mt_cuda_event(d, ev.stream, ev.seq), 0), e,
@@ -308,6 +324,7 @@ mt_status mt_cuda_finish(struct mt_cuda *d, mt_err *e)
     const mt_err *first = &d->ctx->err;
     MT_REQUIRE(!first->code, e, first->code, "%s", first->msg);
     cudaSetDevice(d->device);
+    MT_TRY(mt_cuda_graphs_flush(d, e));
     for (int i = 0; i < MT_N_STREAMS; i++)
         MT_CUDA_TRY(cudaStreamSynchronize(d->queue[i].lane.stream), e, MT_DEVICE, "waiting for the stream %s",
                     mt_stream_name(i));

@@ -11,6 +11,7 @@ extern const struct mt_device_ops mt_device_cuda;
 struct mt_cuda_options {
     int device;   /* index among the visible ones */
     bool several; /* this is one of several processes, to be joined */
+    int host_threads; /* for the operations of MT_HOST; 0: as many as there are processors for this process */
     int64_t
         scratch_bytes; /* of device memory for the compute stream's kernels and libraries, where ctx->scratch is none; a multiple of 256 */
 };

@@ -28,17 +28,21 @@ static int devices(void)
     return n;
 }
 
-/* Where the device is attached, as the system tells; -1: it does not. */
+static void bus(int device, char *out, size_t size)
+{
+    if (!cudaDeviceGetPCIBusId(out, (int)size, device)) return;
+    (void)cudaGetLastError();
+    out[0] = 0;
+}
+
+/* The memory node that the device is attached to, as the system tells; -1: it does not. */
 static int memory_node(int device)
 {
-    char bus[32] = "", path[96];
+    char at[32], path[96];
     int node = -1;
-    if (cudaDeviceGetPCIBusId(bus, sizeof bus, device)) {
-        (void)cudaGetLastError();
-        return -1;
-    }
-    for (char *c = bus; *c; c++) *c = (char)tolower((unsigned char)*c);
-    snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/numa_node", bus);
+    bus(device, at, sizeof at);
+    for (char *c = at; *c; c++) *c = (char)tolower((unsigned char)*c);
+    snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/numa_node", at);
     FILE *f = fopen(path, "r");
     if (f && fscanf(f, "%d", &node) != 1) node = -1;
     if (f) fclose(f);
@@ -155,21 +159,25 @@ static mt_status peer_open(struct probe *p, int peer, mt_err *e)
     MT_CUDA_TRY(cudaSetDevice(p->device), e, MT_DEVICE, "using CUDA device %d", p->device);
     return MT_OK;
 }
+/* `here` has what came from another device: is it what the host sent there? */
+static mt_status arrived(struct probe *p, const char *here, const char *way, mt_err *e)
+{
+    memset(p->back, 0, p->bytes);
+    MT_CUDA_TRY(cudaMemcpy(p->back, here, p->bytes, cudaMemcpyDeviceToHost), e, MT_DEVICE,
+                "copying %zu bytes from CUDA device %d", p->bytes, p->device);
+    return compare(p, way, e);
+}
 static mt_status peer_copy(struct probe *p, int peer, double *seconds, mt_err *e)
 {
-    char *here = (char *)p->here + p->bytes;
+    char *here = (char *)p->here + p->bytes, way[32];
     const double began = mt_now();
     MT_CUDA_TRY(cudaMemcpyPeerAsync(here, p->device, p->there, peer, p->bytes, p->stream), e, MT_DEVICE,
                 "copying %zu bytes from CUDA device %d to device %d", p->bytes, peer, p->device);
     MT_CUDA_TRY(cudaStreamSynchronize(p->stream), e, MT_DEVICE,
                 "copying %zu bytes from CUDA device %d to device %d", p->bytes, peer, p->device);
     *seconds = mt_now() - began;
-    memset(p->back, 0, p->bytes);
-    MT_CUDA_TRY(cudaMemcpy(p->back, here, p->bytes, cudaMemcpyDeviceToHost), e, MT_DEVICE,
-                "copying %zu bytes from CUDA device %d", p->bytes, p->device);
-    char way[32];
     snprintf(way, sizeof way, "from device %d", peer);
-    return compare(p, way, e);
+    return arrived(p, here, way, e);
 }
 static mt_status probe_peer(void *probe, int peer, double *seconds, mt_err *e)
 {
@@ -182,10 +190,53 @@ static mt_status probe_peer(void *probe, int peer, double *seconds, mt_err *e)
     return status;
 }
 
+_Static_assert(sizeof(cudaIpcMemHandle_t) == MT_PROBE_OFFER, "an offer is CUDA's handle");
+static mt_status probe_offer(void *probe, char offer[MT_PROBE_OFFER], mt_err *e)
+{
+    struct probe *p = probe;
+    cudaIpcMemHandle_t handle;
+    MT_CUDA_TRY(cudaSetDevice(p->device), e, MT_DEVICE, "using CUDA device %d", p->device);
+    MT_CUDA_TRY(cudaIpcGetMemHandle(&handle, p->here), e, MT_DEVICE,
+                "offering memory of CUDA device %d to other processes", p->device);
+    memcpy(offer, &handle, sizeof handle);
+    return MT_OK;
+}
+static mt_status erase(struct probe *p, char *here, mt_err *e)
+{
+    MT_CUDA_TRY(cudaMemsetAsync(here, 0, p->bytes, p->stream), e, MT_DEVICE,
+                "clearing memory of CUDA device %d", p->device);
+    MT_CUDA_TRY(cudaStreamSynchronize(p->stream), e, MT_DEVICE, "clearing memory of CUDA device %d",
+                p->device);
+    return MT_OK;
+}
+static mt_status probe_take(void *probe, const char offer[MT_PROBE_OFFER], bool *reached, double *seconds,
+                            mt_err *e)
+{
+    struct probe *p = probe;
+    cudaIpcMemHandle_t handle;
+    void *there = NULL;
+    memcpy(&handle, offer, sizeof handle);
+    MT_CUDA_TRY(cudaSetDevice(p->device), e, MT_DEVICE, "using CUDA device %d", p->device);
+    *reached = !cudaIpcOpenMemHandle(&there, handle, cudaIpcMemLazyEnablePeerAccess);
+    if (!*reached) {
+        (void)cudaGetLastError();
+        return MT_OK;
+    }
+    char *here = (char *)p->here + p->bytes;
+    mt_status status = erase(p, here, e); /* what the last one sent is the same bytes */
+    if (!status) status = timed(p, here, there, seconds, e);
+    if (!status) status = arrived(p, here, "from another process's device", e);
+    cudaIpcCloseMemHandle(there);
+    return status;
+}
+
 const struct mt_probe_ops mt_cuda_probe = {
     .devices = devices,
+    .bus = bus,
     .open = probe_open,
     .host = probe_host,
     .peer = probe_peer,
+    .offer = probe_offer,
+    .take = probe_take,
     .close = probe_close,
 };

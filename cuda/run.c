@@ -1,6 +1,7 @@
 /* Ranks of one process run their host code in turn. */
 #include "device/timeline.h"
 #include "device_core.h"
+#include "graphs.h"
 
 struct mt_cuda_run {
     void (*host)(struct mt_ctx *ctx, void *arg);
@@ -26,6 +27,8 @@ static void host_main(void *arg)
     struct mt_cuda *d = arg;
     for (;;) {
         d->run->host(d->ctx, d->arg);
+        if (!d->ctx->err.code && mt_cuda_graphs_flush(d, &d->ctx->err))
+            mt_err_while(&d->ctx->err, "rank %d", d->ctx->rank);
         if (d->ctx->times) mt_times_host_left(d->ctx->times, MT_LEFT_END, 0, 0);
         d->ended = true;
         d->run->progress++;

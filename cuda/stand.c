@@ -118,17 +118,17 @@ mt_status mt_cuda_stand_begin(struct mt_cuda *d, const struct mt_stream *s, int 
     return MT_OK;
 }
 
-void mt_cuda_stand_end(struct mt_cuda *d, const struct mt_stream *s)
+void mt_cuda_stand_end(struct mt_cuda *d, int stream, int64_t seq)
 {
     if (!d->stand) return;
     pthread_mutex_lock(&d->stand->mu);
-    d->stand->queue[s->id].given = s->seq;
+    d->stand->queue[stream].given = seq;
     pthread_mutex_unlock(&d->stand->mu);
 }
 
 /* ---- by another ---- */
 /* The first position in (over, given] whose event has not come, given + 1 if there is none. Events of a stream come in order. */
-static int64_t search(const struct mt_cuda *d, int s, int64_t over, int64_t given)
+static int64_t search(struct mt_cuda *d, int s, int64_t over, int64_t given)
 {
     int64_t lo = over + 1, hi = given + 1;
     while (lo < hi) {

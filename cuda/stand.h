@@ -17,7 +17,7 @@ void mt_cuda_stand_run(struct mt_cuda *d, bool begins);
  * (op MT_OP_wait). Waits until the position is over whose event it takes. DEVICE. */
 MT_MUST_USE mt_status mt_cuda_stand_begin(struct mt_cuda *d, const struct mt_stream *s, int op, mt_event ev,
                                           const struct mt_collective *what, mt_err *e);
-void mt_cuda_stand_end(struct mt_cuda *d, const struct mt_stream *s); /* it is enqueued */
+void mt_cuda_stand_end(struct mt_cuda *d, int stream, int64_t seq); /* it is enqueued */
 /* Host code waits for a read, or goes on. */
 void mt_cuda_stand_waits(struct mt_cuda *d, bool waits);
 

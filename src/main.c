@@ -2,6 +2,7 @@
 #include "base/features.h"
 #include "base/status.h"
 #include "cmd/cmd.h"
+#include "cmd/help.h"
 #include "config/word.h"
 
 #include <stdio.h>
@@ -33,7 +34,7 @@ static const command commands[] = {
     {"ckpt", mt_cmd_ckpt, "VERB ...", "ls, show, verify, diff, reshard, prune, export, import", false},
     {"data", mt_cmd_data, "pack|info|check ...", "make and examine data files", true},
     {"options", mt_cmd_options, "[--markdown]", "list every option, from the one table", false},
-    {"help", help, "[COMMAND]", "this list, or one command's line", false},
+    {"help", help, "[COMMAND]", "this list, or one command at length", false},
     {"version", version, "", "print the version", false},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
@@ -66,13 +67,22 @@ static void print_command(const command *c)
     printf("  moetitan %-34s %s\n", call, c->purpose);
 }
 
+static mt_status describe(const command *c, mt_err *e)
+{
+    char name[16], flag[] = "--help", *words[] = {name, flag, NULL};
+    snprintf(name, sizeof name, "%s", c->name);
+    if (c->helps) return c->run(2, words, e);
+    printf("%s\n", c->purpose);
+    mt_help_print(c->name, stdout);
+    return MT_OK;
+}
+
 static mt_status help(int argc, char **argv, mt_err *e)
 {
     if (argc > 1) {
         const command *c = find(argv[1]);
         if (!c) return unknown(argv[1], e);
-        print_command(c);
-        return MT_OK;
+        return describe(c, e);
     }
     printf("moetitan %s: pretrains mixture-of-experts language models\n\n", MT_VERSION);
     for (int i = 0; i < COMMANDS; i++) print_command(&commands[i]);
@@ -90,13 +100,20 @@ static mt_status version(int argc, char **argv, mt_err *e)
     return MT_OK;
 }
 
+/* Wherever the flag stands; behind -- are the words of another program. */
+static bool asks_for_help(int argc, char **argv)
+{
+    for (int i = 2; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (!strcmp(argv[i], "--help")) return true;
+    return argc == 3 && !strcmp(argv[2], "-h");
+}
+
 static mt_status run(int argc, char **argv, mt_err *e)
 {
     MT_REQUIRE(argc > 1, e, MT_CONFIG, "which command? Try: moetitan help");
     const command *c = find(argv[1]);
     if (!c) return unknown(argv[1], e);
-    bool asks = argc == 3 && (!strcmp(argv[2], "--help") || !strcmp(argv[2], "-h"));
-    return asks && !c->helps ? help(2, argv, e) : c->run(argc - 1, argv + 1, e);
+    return asks_for_help(argc, argv) ? describe(c, e) : c->run(argc - 1, argv + 1, e);
 }
 
 int main(int argc, char **argv)

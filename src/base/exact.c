@@ -95,40 +95,61 @@ WIDE static int block_exponent(const float *x, int64_t n)
 /* Squares are exact in double. Each is split, as error-free extraction does, into a multiple of 2^(2e-40), a
  * multiple of 2^(2e-80) and a rest, which is zero unless the value is some 2^17 times smaller than the
  * largest. */
+static void add_rests(int64_t *acc, const float *x, int64_t n, double m1, double m2)
+{
+    for (int64_t i = 0; i < n; i++) {
+        double v = (double)x[i] * (double)x[i];
+        v -= (v + m1) - m1;
+        v -= (v + m2) - m2;
+        if (v != 0) add_rest(acc, v);
+    }
+}
+
+/* Sums of the first and second parts of eight squares, and whether there were rests. */
+struct parts {
+    vd first, second;
+    vi rests;
+};
+static inline __attribute__((always_inline)) void add_eight(struct parts *p, const float *x, const vd *m1,
+                                                            const vd *m2)
+{
+    typedef float v8 __attribute__((vector_size(32)));
+    v8 f;
+    memcpy(&f, x, sizeof f);
+    vd v = __builtin_convertvector(f, vd);
+    v *= v;
+    vd a = (v + *m1) - *m1;
+    v -= a;
+    vd b = (v + *m2) - *m2;
+    p->first += a;
+    p->second += b;
+    p->rests |= (vi)(v - b); /* equal numbers leave +0 */
+}
+
+/* Rests are few, and most blocks have none: they are added in a pass of their own. The lines of the next block
+ * are fetched meanwhile. */
 WIDE static void add_block(int64_t *acc, const float *x, int64_t n, int e)
 {
     const double q1 = ldexp(1, 2 * e - LEVEL_BITS), q2 = ldexp(1, 2 * e - 2 * LEVEL_BITS);
     const vd m1 = (vd){0} + 0x1.8p52 * q1, m2 = (vd){0} + 0x1.8p52 * q2;
-    vd s1 = {0}, s2 = {0};
+    struct parts p = {0}, o = {0};
     for (int64_t i = 0; i < n; i += 2 * LANES) { /* n is a multiple of 16 */
-        vd rest[2];
-        vi some = {0};
-        for (int k = 0; k < 2; k++) {
-            typedef float v8 __attribute__((vector_size(32)));
-            v8 f;
-            memcpy(&f, x + i + k * LANES, sizeof f);
-            vd v = __builtin_convertvector(f, vd);
-            v *= v;
-            vd a = (v + m1) - m1;
-            v -= a;
-            vd b = (v + m2) - m2;
-            s1 += a;
-            s2 += b;
-            rest[k] = v - b;
-            some |= rest[k] != 0;
-        }
-        if (__builtin_expect(
-                (some[0] | some[1] | some[2] | some[3] | some[4] | some[5] | some[6] | some[7]) != 0, 0))
-            for (int j = 0; j < 2 * LANES; j++)
-                if (rest[j / LANES][j % LANES] != 0) add_rest(acc, rest[j / LANES][j % LANES]);
+        add_eight(&p, x + i, &m1, &m2);
+        add_eight(&o, x + i + LANES, &m1, &m2);
+        __builtin_prefetch(x + i + BLOCK, 0, 3);
     }
-    int64_t n1 = 0, n2 = 0;
+    p.first += o.first;
+    p.second += o.second;
+    p.rests |= o.rests;
+    int64_t n1 = 0, n2 = 0, any = 0;
     for (int j = 0; j < LANES; j++) {
-        n1 += (int64_t)(s1[j] / q1);
-        n2 += (int64_t)(s2[j] / q2);
+        n1 += (int64_t)(p.first[j] / q1);
+        n2 += (int64_t)(p.second[j] / q2);
+        any |= p.rests[j];
     }
     add_at(acc, n1, 2 * e - LEVEL_BITS - LOWEST);
     add_at(acc, n2, 2 * e - 2 * LEVEL_BITS - LOWEST);
+    if (any) add_rests(acc, x, n, m1[0], m2[0]);
 }
 
 void mt_exact_add(int64_t *acc, const float *x, int64_t n)

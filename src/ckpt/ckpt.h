@@ -57,6 +57,10 @@ MT_MUST_USE mt_status mt_ckpt_newest(const char *run_dir, char path[MT_CKPT_PATH
 /* Checks the manifest, and that its files are there with their sizes; *bytes of all of them. Reads no
  * tensor. */
 MT_MUST_USE mt_status mt_ckpt_look(const char *path, struct mt_ckpt_meta *meta, int64_t *bytes, mt_err *e);
+/* CKPT: a folder with the name of a step holds another's, as a link or a copy does: it is no checkpoint of either, and keeps none from
+ * being kept. */
+MT_MUST_USE mt_status mt_ckpt_named(const char *path, int64_t step, const struct mt_ckpt_meta *meta,
+                                    mt_err *e);
 /* Checks one folder completely, each byte read once, by several threads: manifest, sizes, checksums, headers, every tensor,
  * and that no row of one is missing or there twice. CKPT names file and tensor. progress: of its bytes, or NULL. */
 MT_MUST_USE mt_status mt_ckpt_verify(const char *path, struct mt_ckpt_meta *meta, mt_err *e);

@@ -9,8 +9,7 @@ static mt_status verify_step(const char *path, int64_t step, mt_err *e)
 {
     struct mt_ckpt_meta meta;
     MT_TRY(mt_ckpt_verify(path, &meta, e));
-    MT_REQUIRE(meta.step == step, e, MT_CKPT, "'%s' holds step %" PRId64, path, meta.step);
-    return MT_OK;
+    return mt_ckpt_named(path, step, &meta, e);
 }
 
 void mt_damaged_add(struct mt_damaged *d, int64_t step)
@@ -71,6 +70,7 @@ mt_status mt_ckpt_prune(const char *run_dir, const struct mt_ckpt_keep *keep, mt
         mt_err why = {0};
         mt_ckpt_folder(run_dir, step[i], folder);
         mt_status look = mt_ckpt_look(folder, &meta, &bytes, &why);
+        if (look == MT_OK) look = mt_ckpt_named(folder, step[i], &meta, &why);
         if (look == MT_OK && good < keep->last) good += !mt_ckpt_steps_have(&keep->damaged, step[i]);
         /* Nothing before a complete one is kept: the newest folder may be one that is being written. */
         else if (good > 0 && look != MT_IO && !(look == MT_OK && stays(keep, step[i])))

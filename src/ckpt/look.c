@@ -1,3 +1,4 @@
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -24,6 +25,12 @@ mt_status mt_ckpt_look(const char *path, struct mt_ckpt_meta *meta, int64_t *byt
     mt_status st = mt_source_sizes(&s, bytes, e);
     mt_source_close(&s);
     return st;
+}
+
+mt_status mt_ckpt_named(const char *path, int64_t step, const struct mt_ckpt_meta *meta, mt_err *e)
+{
+    MT_REQUIRE(meta->step == step, e, MT_CKPT, "'%s' holds step %" PRId64, path, meta->step);
+    return MT_OK;
 }
 
 static mt_status read_config(const struct mt_source *s, mt_config *cfg, mt_err *e)

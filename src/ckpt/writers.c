@@ -1,6 +1,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "ckpt/writers_core.h"
 
@@ -57,10 +58,22 @@ static bool work(struct mt_writers *w, struct mt_writer *x)
     return true;
 }
 
+/* Behind the threads that compute: a core that these leave for a moment, waiting for another rank, is taken for the save, and none of
+ * them is held up in a step that all ranks wait for. An update that waits for the bytes leaves its core to the writer. On Linux
+ * the call is for this thread alone. */
+static void step_back(void)
+{
+    enum { BACK = 10 };
+    errno = 0;
+    int nice = getpriority(PRIO_PROCESS, 0);
+    if (!errno) (void)setpriority(PRIO_PROCESS, 0, nice + BACK); /* the system cuts it at its lowest */
+}
+
 static void *writer_main(void *arg)
 {
     struct mt_writer *x = arg;
     struct mt_writers *w = x->w;
+    step_back();
     pthread_mutex_lock(&w->lock);
     while (!w->stop)
         if (!work(w, x)) pthread_cond_wait(&w->change, &w->lock);

@@ -2,7 +2,7 @@
  *
  * A writer takes the next bytes of the present file from the arena into a buffer of its own, checksums them, and writes them
  * past the system's cache while another takes the next. The optimizer may overwrite a part once its bytes are in a buffer:
- * mt_writers_gate waits for that and nothing else.
+ * mt_writers_gate waits for that and nothing else. Writers have a lower priority than the thread that opens them, by 10 of `nice`.
  *
  * A store that hangs keeps writers in its calls. Such a save is cancelled; a writer stays there, with its buffer, and takes part
  * again when the call has ended. One more than work at a time are there, so that the next save can be tried. */

@@ -18,7 +18,8 @@
 static const char usage[] =
     "usage: moetitan ckpt ls [--verify] RUN_DIR|LOCAL_DIR | show CHECKPOINT | verify CHECKPOINT | "
     "diff CHECKPOINT CHECKPOINT | reshard CHECKPOINT NEW_FOLDER --ranks N | prune RUN_DIR --keep N | "
-    "export CHECKPOINT NEW_FOLDER [--dtype f32|bf16] [--shard-bytes N] [--tokenizer FILE ...] | "
+    "export CHECKPOINT NEW_FOLDER [--dtype f32|bf16] [--shard-bytes N] [--tokenizer FILE ... | "
+    "--no-tokenizer] | "
     "import FOLDER NEW_CHECKPOINT [--mtp]";
 
 struct request {
@@ -46,8 +47,9 @@ static mt_status verify_held(const struct mt_held *h, mt_err *e)
 }
 
 /* ---- ls ---- */
-static mt_status examine(const struct mt_held *h, bool verify, int64_t *bytes, mt_err *e)
+static mt_status examine(const struct mt_held *h, int64_t step, bool verify, int64_t *bytes, mt_err *e)
 {
+    MT_TRY(mt_ckpt_named(h->s.path, step, &h->s.manifest.meta, e));
     MT_TRY(mt_source_sizes(&h->s, bytes, e));
     return verify ? verify_held(h, e) : MT_OK;
 }
@@ -62,14 +64,14 @@ static const char *whose(const struct mt_held *h, char text[96])
     return text;
 }
 
-static bool list_one(const char *path, bool verify)
+static bool list_one(const char *path, int64_t step, bool verify)
 {
     struct mt_held h;
     int64_t bytes = 0;
     char text[96];
     mt_err why = {0};
     mt_status opened = mt_held_open(&h, path, &why), st = opened;
-    if (st == MT_OK) st = examine(&h, verify, &bytes, &why);
+    if (st == MT_OK) st = examine(&h, step, verify, &bytes, &why);
     if (st == MT_OK)
         printf("%s  step %" PRId64 "  %" PRId64 " tokens  %.1f MiB  %s%s%s\n", path, h.s.manifest.meta.step,
                h.s.manifest.meta.tokens, (double)bytes / (1 << 20), verify ? "valid" : "complete",
@@ -90,7 +92,7 @@ static mt_status list_folder(const char *run, bool verify, struct counts *x, mt_
     for (int64_t i = 0; i < n; i++) {
         char path[MT_CKPT_PATH];
         mt_ckpt_folder(run, step[i], path);
-        x->bad += !list_one(path, verify);
+        x->bad += !list_one(path, step[i], verify);
     }
     free(step);
     x->all += n;
@@ -217,7 +219,8 @@ static mt_status check_kept(const char *run, const int64_t *step, int64_t n, str
         int64_t bytes;
         mt_ckpt_folder(run, step[i], path);
         mt_status opened = mt_held_open(&h, path, &why), st = opened, look = st;
-        if (st == MT_OK) look = mt_source_sizes(&h.s, &bytes, &why);
+        if (st == MT_OK) look = mt_ckpt_named(path, step[i], &h.s.manifest.meta, &why);
+        if (look == MT_OK) look = mt_source_sizes(&h.s, &bytes, &why);
         if (look == MT_OK) st = verify_held(&h, &why);
         if (opened == MT_OK) mt_held_close(&h);
         if (look != MT_OK) continue;

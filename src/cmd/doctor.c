@@ -211,6 +211,9 @@ static mt_status read_arguments(int argc, char **argv, struct asked *a, mt_err *
             a->tolerance = strtod(argv[++i], &end);
             MT_REQUIRE(end != argv[i] && !*end && a->tolerance >= 0 && a->tolerance <= 1, e, MT_CONFIG,
                        "--tolerance is a share from 0 to 1, not '%.40s'", argv[i]);
+        } else if (!strcmp(argv[i], "--calibrate") || !strcmp(argv[i], "--cluster") ||
+                   !strcmp(argv[i], "--tolerance")) {
+            MT_FAIL(e, MT_CONFIG, "doctor: %s needs a value; " USAGE, argv[i]);
         } else if (strncmp(argv[i], "--", 2) != 0) {
             a->args[a->n_args++] = argv[i];
         } else {

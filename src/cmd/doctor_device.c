@@ -1,6 +1,7 @@
 /* What copies to, from and between GPUs take. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cmd/doctor_here.h"
@@ -58,6 +59,64 @@ static int64_t most_of(const struct mt_job *job, int64_t x)
     return x;
 }
 
+/* What a rank's GPU has for the others of its node. */
+struct offer {
+    char node[sizeof((struct mt_rank_facts *)0)->node], bytes[MT_PROBE_OFFER];
+    int64_t there;
+};
+/* The k-th rank behind this one, round the node; -1: it has fewer. */
+static int neighbour(const struct offer *all, const struct mt_job *job, int k)
+{
+    int m = 0, seat = 0;
+    for (int i = 0; i < job->n; i++) {
+        if (strcmp(all[i].node, all[job->me].node) != 0) continue;
+        if (i == job->me) seat = m;
+        m++;
+    }
+    if (k >= m) return -1;
+    for (int i = 0, at = 0; i < job->n; i++)
+        if (!strcmp(all[i].node, all[job->me].node) && at++ == (seat + k) % m) return i;
+    return -1;
+}
+static void take_from(struct looking *l, const struct offer *from, const struct mt_job *job,
+                      struct mt_rank_facts *f)
+{
+    double best = (double)NAN, seconds;
+    for (int i = 0; i < TIMES; i++) {
+        bool reached = false;
+        (void)mt_job_any(job, false);
+        if (!from || !from->there || !l->probe || l->status) continue;
+        l->status = l->ops->take(l->probe, from->bytes, &reached, &seconds, &l->err);
+        if (l->status) continue;
+        if (reached)
+            best = fmax(best, l->bytes / seconds);
+        else
+            f->apart = 1;
+    }
+    keep(&f->x[MT_FACT_p2p], best);
+}
+/* Where each process sees one device: from those of the other processes on its node. */
+static void offered_copies(struct looking *l, const struct mt_job *job, struct mt_rank_facts *f)
+{
+    const int on_node = (int)most_of(job, job->on_node);
+    struct offer *all = on_node > 1 ? calloc((size_t)job->n, sizeof *all) : NULL;
+    if (on_node < 2 || mt_job_any(job, !all)) {
+        free(all);
+        return;
+    }
+    struct offer *mine = &all[job->me];
+    memcpy(mine->node, f->node, sizeof mine->node);
+    if (l->probe && !l->status) l->status = l->ops->offer(l->probe, mine->bytes, &l->err);
+    mine->there = l->probe && !l->status;
+    for (int i = 0; i < job->n; i++) mt_job_broadcast(job, &all[i], sizeof all[i], i);
+    for (int k = 1; k < on_node; k++) {
+        const int i = neighbour(all, job, k);
+        take_from(l, i < 0 ? NULL : &all[i], job, f);
+    }
+    (void)mt_job_any(job, false); /* nobody takes any more: what was offered may go */
+    free(all);
+}
+
 /* The devices gpu, gpu + on_node, ...: one where each rank of a node has its own, all of them where one rank sees them all. */
 static void all_copies(struct looking *l, int gpu, const struct mt_job *job, struct mt_rank_facts *f)
 {
@@ -70,6 +129,7 @@ static void all_copies(struct looking *l, int gpu, const struct mt_job *job, str
             l->status = l->ops->open(&l->probe, l->device, (int64_t)l->bytes, &l->err);
         host_copies(l, job, f);
         peer_copies(l, job, most, f);
+        if (most == 1 && job->n > 1) offered_copies(l, job, f);
         if (l->probe) l->ops->close(l->probe);
         l->probe = NULL;
     }

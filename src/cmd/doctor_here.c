@@ -1,5 +1,6 @@
 #include "cmd/doctor_here.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -7,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "device/backend.h"
 #include "device/numa.h"
 #include "launch/launch.h"
 #include "launch/spawn.h"
@@ -90,20 +92,51 @@ static double memory_free(void)
     return 1024 * kib;
 }
 
-static int visible_gpus(void)
+/* Entries of a list of visible ones, which ends at the first that is none. */
+static int listed_gpus(const char *visible)
 {
-    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    int n = 0;
+    for (; *visible && *visible != '-'; visible += *visible == ',') {
+        n++;
+        visible += strcspn(visible, ",");
+    }
+    return n;
+}
+/* Those whose file this process may open: a job's control group hides others of the node, and leaves their files. */
+static int opened_gpus(void)
+{
+    enum { MOST = 64 };
     char path[32];
     int n = 0;
-    if (visible) {
-        if (!*visible || *visible == '-') return 0;
-        for (n = 1; *visible; visible++) n += *visible == ',';
-        return n;
+    for (int i = 0; i < MOST; i++) {
+        snprintf(path, sizeof path, "/dev/nvidia%d", i);
+        int fd = open(path, O_RDWR | O_CLOEXEC);
+        n += fd >= 0;
+        if (fd >= 0) close(fd);
     }
-    for (;; n++) {
-        snprintf(path, sizeof path, "/dev/nvidia%d", n);
-        if (access(path, F_OK)) return n;
-    }
+    return n;
+}
+static int smi_gpus(void)
+{
+    const char *const argv[] = {"nvidia-smi", "--list-gpus", NULL};
+    struct mt_spawned x;
+    mt_err e = {0};
+    int n = 0;
+    if (mt_spawn(&x, argv, NULL, &e) != MT_OK || x.code) return -1;
+    for (const char *at = x.out; at && *at; at = strchr(at, '\n'), at += at ? 1 : 0)
+        n += !strncmp(at, "GPU ", 4);
+    return n;
+}
+/* By CUDA, which knows what is visible and can be used; where there is none, by what the launcher says, by nvidia-smi, by the
+ * system's files. */
+static int visible_gpus(const struct mt_backend_ops *cuda)
+{
+    char found[256];
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    if (cuda && cuda->find(found, sizeof found)) return cuda->probe->devices();
+    if (visible) return listed_gpus(visible);
+    int n = smi_gpus();
+    return n < 0 ? opened_gpus() : n;
 }
 /* The name that nvidia-smi knows the GPU by: an entry of the list of visible ones, or its number. */
 static void gpu_name(int gpu, char out[static 64])
@@ -138,6 +171,7 @@ static void look_at_gpu(struct mt_rank_facts *f, int gpu)
         f->x[MT_FACT_gpu_memory] = mib * 1048576;
         f->x[MT_FACT_gpu_clock] = mhz * 1e6;
     }
+    if (ask_gpu(id, "pci.bus_id", text)) sscanf(text, "%31s", f->bus);
     if (ask_gpu(id, "ecc.errors.uncorrected.volatile.total", text) && sscanf(text, "%lf", &ecc) == 1)
         f->x[MT_FACT_gpu_ecc] = ecc;
     if (ask_gpu(id, "clocks_throttle_reasons.hw_slowdown", text))
@@ -154,6 +188,8 @@ mt_status mt_doctor_here(struct mt_rank_facts *f, const struct mt_job *job, bool
 {
     struct mt_set cpus = mt_cpus_mine();
     struct mt_numa numa;
+    const struct mt_backend_ops *cuda = mt_backend_find_cuda();
+    const int seen = visible_gpus(cuda);
     int gpu = -1;
     mt_doctor_forget(f);
     gethostname(f->node, sizeof f->node - 1);
@@ -162,10 +198,12 @@ mt_status mt_doctor_here(struct mt_rank_facts *f, const struct mt_job *job, bool
     mt_status st = mt_numa_read(&numa, "/sys/devices/system/node", &cpus, e);
     if (st == MT_OK) mt_set_text(&numa.local, f->numa, sizeof f->numa);
     f->x[MT_FACT_memory] = memory_free() / job->on_node;
-    f->x[MT_FACT_gpus] = visible_gpus();
-    if (st == MT_OK) st = mt_launch_gpu(visible_gpus(), getenv, &gpu, e);
+    f->x[MT_FACT_gpus] = seen;
+    if (st == MT_OK) st = mt_launch_gpu(seen, getenv, &gpu, e);
     MT_TRY(mt_job_agree(job, st, e));
     look_at_gpu(f, gpu);
+    if (cuda && gpu >= 0 && gpu < cuda->probe->devices()) cuda->probe->bus(gpu, f->bus, sizeof f->bus);
+    mt_binding_here(&f->binding, "/sys", f->bus);
     f->x[MT_FACT_clock] = clock_of_a_core(quick);
     MT_TRY(copy_rate(job, quick, mt_set_count(&cpus), &f->x[MT_FACT_copy], e));
     mt_doctor_copies(f, gpu, job, quick);

@@ -1,6 +1,7 @@
 /* doctor_here.h: what a rank finds on its node, and between nodes. */
 #ifndef MT_CMD_DOCTOR_HERE_H
 #define MT_CMD_DOCTOR_HERE_H
+#include "comm/binding.h"
 #include "comm/job.h"
 
 enum mt_fact_id {
@@ -11,8 +12,10 @@ enum mt_fact_id {
 /* What one rank knows; sent as it is. */
 struct mt_rank_facts {
     double x[MT_N_FACTS]; /* NaN: not there, or not measured */
-    char node[64], cpus[64], numa[32], gpu[64];
+    char node[64], cpus[64], numa[32], gpu[64], bus[32];
+    struct mt_binding binding;
     int devices;      /* that CUDA shows the rank */
+    int apart;        /* 1: it sees one, and cannot reach those of other ranks on its node */
     char device[256]; /* what CUDA found, or why it cannot be used */
 };
 

@@ -120,36 +120,48 @@ static bool is_first(const struct mt_rank_facts *f, int i)
     return true;
 }
 
-/* Ranks of a node that are bound to the same processors take turns on them. */
+/* Each node's ranks with processors or GPUs that cannot be what was meant: by flags of the launcher, and no fault of the node.
+ * That ranks have fewer processors than others is a fact of the table. Here, also those are told that share a whole node. */
 static void tell_binding(const struct mt_rank_facts *f, int n)
 {
+    const int64_t kinds = ~((int64_t)1 << MT_BINDING_FEW);
+    char text[2048];
+    struct mt_binding *all = calloc((size_t)n, sizeof *all);
+    MT_ASSERT(all);
     for (int i = 0; i < n; i++) {
-        int same = 0;
-        for (int k = 0; k < n; k++) same += !strcmp(f[k].node, f[i].node) && !strcmp(f[k].cpus, f[i].cpus);
-        if (same > 1 && is_first(f, i))
-            printf("%s: note: %d ranks share processors %s: srun --cpu-bind=cores gives each its own\n",
-                   f[i].node, same, f[i].cpus);
+        all[i] = f[i].binding;
+        all[i].whole = 0;
     }
+    for (int i = 0; i < n; i++) all[i].flaws = mt_binding_flaws(all, n, i);
+    for (int i = 0; i < n; i++)
+        if (is_first(f, i) && mt_binding_text(all, n, f[i].binding.node, kinds, text, sizeof text))
+            printf("%s: note: %s\n", f[i].node, text);
+    free(all);
 }
 
+/* It has a GPU that cannot be used. */
+static bool failed(const struct mt_rank_facts *f)
+{
+    return f->devices && f->x[MT_FACT_works] < 1;
+}
 /* Why copies of a node's ranks have no rate. */
 static void tell_devices(const struct mt_rank_facts *f, int n)
 {
     for (int i = 0; i < n; i++) {
-        const bool failed = f[i].devices && f[i].x[MT_FACT_works] < 1;
         int ranks = 0;
         for (int k = 0; k < n; k++) ranks += !strcmp(f[k].node, f[i].node);
-        if (failed)
+        if (failed(&f[i]))
             printf("%s: rank %d: %s\n", f[i].node, i, f[i].device);
         else if (!is_first(f, i))
             continue;
         else if (!f[i].devices && f[i].device[0])
             printf("%s: note: nothing is copied to, from or between GPUs, there is no device: %s\n",
                    f[i].node, f[i].device);
-        else if (f[i].devices == 1 && ranks > 1)
-            printf("%s: note: its ranks see one GPU each, and nothing is copied between GPUs: srun "
-                   "--gres=gpu:%d --gpu-bind=none shows all to all\n",
-                   f[i].node, ranks);
+        else if (f[i].apart)
+            printf(
+                "%s: note: its ranks see one GPU each, and cannot reach each other's; collectives go through "
+                "host memory then: srun --gres=gpu:%d --gpu-bind=none shows all to all\n",
+                f[i].node, ranks);
     }
 }
 
@@ -188,6 +200,7 @@ int mt_doctor_verdict(const struct mt_rank_facts *f, int n, const struct mt_clus
         memset(marked, 0, (size_t)n);
         judge(&rows[k], k, f, n, least, who, bad, marked);
     }
+    for (int i = 0; i < n; i++) bad[i] = bad[i] || failed(&f[i]); /* whatever the others' do */
     int count = bad_nodes(f, n, bad, out, size);
     free(room);
     free(bad);

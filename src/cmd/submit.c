@@ -33,24 +33,26 @@ static mt_status read_site(int argc, char **argv, struct mt_site *s, mt_err *e)
 
 static mt_status read_arguments(int argc, char **argv, struct asked *a, mt_err *e)
 {
+    for (int i = 1; i < argc; i++) a->help = a->help || !strcmp(argv[i], "--help");
+    if (a->help) return MT_OK;
     MT_TRY(read_site(argc, argv, &a->site, e));
     for (int i = 1; i < argc; i++) {
         bool known;
+        char meant[96];
         if (!strcmp(argv[i], "--dry-run")) {
             a->dry = true;
-        } else if (!strcmp(argv[i], "--help")) {
-            a->help = true;
         } else if (!strcmp(argv[i], "--site")) {
             i++;
         } else if (!strncmp(argv[i], "--", 2)) {
             MT_TRY(mt_site_flag(&a->site, argv[i], i + 1 < argc ? argv[i + 1] : NULL, &known, e));
-            MT_REQUIRE(known, e, MT_CONFIG, "submit: no flag '%.40s'; " USAGE, argv[i]);
+            MT_REQUIRE(known, e, MT_CONFIG, "submit: no flag '%.40s'%s " USAGE, argv[i],
+                       mt_site_meant(argv[i], meant));
             i++;
         } else {
             a->args[a->n_args++] = argv[i];
         }
     }
-    MT_REQUIRE(a->n_args > 0 || a->help, e, MT_CONFIG, USAGE);
+    MT_REQUIRE(a->n_args > 0, e, MT_CONFIG, USAGE);
     return MT_OK;
 }
 
@@ -85,12 +87,13 @@ static mt_status submit(struct asked *a, const mt_config *cfg, mt_err *e)
 
 mt_status mt_cmd_submit(int argc, char **argv, mt_err *e)
 {
+    char **words = mt_site_words(&argc, argv);
     struct asked *a = calloc(1, sizeof *a + (size_t)argc * sizeof *a->args);
     mt_config *cfg = calloc(1, sizeof *cfg);
-    mt_status st = a && cfg ? MT_OK : mt_err_set(e, MT_IO, "no memory for a configuration");
+    mt_status st = words && a && cfg ? MT_OK : mt_err_set(e, MT_IO, "no memory for a configuration");
     if (st == MT_OK) {
         a->args = (char **)(a + 1);
-        st = read_arguments(argc, argv, a, e);
+        st = read_arguments(argc, words, a, e);
     }
     if (st == MT_OK && a->help) {
         print_help();
@@ -106,5 +109,6 @@ mt_status mt_cmd_submit(int argc, char **argv, mt_err *e)
     }
     free(cfg);
     free(a);
+    free(words);
     return st;
 }

@@ -61,6 +61,7 @@ static mt_status whole(const char *flag, const char *text, int64_t *out, mt_err 
 static mt_status valued(struct arguments *a, const char *flag, const char *value, mt_err *e)
 {
     bool known = false;
+    char meant[96];
     MT_REQUIRE(value, e, MT_CONFIG, "sweep: %.40s needs a value; " USAGE, flag);
     if (!strcmp(flag, "--task")) {
         a->task = value;
@@ -71,8 +72,8 @@ static mt_status valued(struct arguments *a, const char *flag, const char *value
     if (!strcmp(flag, "--ranks")) return whole(flag, value, &a->ranks, e);
     if (!strcmp(flag, "--site")) return MT_OK;
     if (a->slurm) MT_TRY(mt_site_flag(&a->site, flag, value, &known, e));
-    MT_REQUIRE(known, e, MT_CONFIG, "sweep: no flag '%.40s'%s; " USAGE, flag,
-               a->slurm ? "" : " (of a site: behind --slurm)");
+    MT_REQUIRE(known, e, MT_CONFIG, "sweep: no flag '%.40s'%s%s " USAGE, flag,
+               a->slurm ? "" : " (of a site: behind --slurm)", mt_site_meant(flag, meant));
     return MT_OK;
 }
 static mt_status read_arguments(int argc, char **argv, struct arguments *a, mt_err *e)
@@ -293,9 +294,11 @@ mt_status mt_cmd_sweep(int argc, char **argv, mt_err *e)
 {
     struct arguments *a = calloc(1, sizeof *a);
     mt_sweep *s = calloc(1, sizeof *s);
-    mt_status st = s && a ? MT_OK : mt_err_set(e, MT_IO, "no memory for a sweep");
-    if (st == MT_OK) st = read_arguments(argc, argv, a, e);
+    char **words = mt_site_words(&argc, argv);
+    mt_status st = s && a && words ? MT_OK : mt_err_set(e, MT_IO, "no memory for a sweep");
+    if (st == MT_OK) st = read_arguments(argc, words, a, e);
     if (st == MT_OK) st = a->task ? run_task(a, e) : sweep(a, s, e);
+    free(words);
     free(a);
     free(s);
     return st;

@@ -32,6 +32,8 @@
 #define MT_CHOICES_balance(C) C(MT_BALANCE_NONE, "none") C(MT_BALANCE_ATTENTION, "attention")
 #define MT_CHOICES_device_type(C) \
     C(MT_DEVICE_TYPE_AUTO, "auto") C(MT_DEVICE_TYPE_CPU, "cpu") C(MT_DEVICE_TYPE_CUDA, "cuda")
+#define MT_CHOICES_graphs(C) \
+    C(MT_CUDA_GRAPHS_BY_AUTO, "auto") C(MT_CUDA_GRAPHS_BY_ON, "on") C(MT_CUDA_GRAPHS_BY_OFF, "off")
 #define MT_CHOICES_attention_by(C) C(MT_ATTENTION_BY_AUTO, "auto") C(MT_ATTENTION_BY_OWN, "own")
 #define MT_CHOICES_device_isa(C)                \
     C(MT_DEVICE_ISA_AUTO, "auto")               \
@@ -113,6 +115,7 @@
     S(data_mode)          \
     S(balance)            \
     S(attention_by)       \
+    S(graphs)             \
     S(device_type)        \
     S(device_isa)         \
     S(micro_order)        \

@@ -24,6 +24,25 @@ int mt_set_first(const struct mt_set *s)
     return -1;
 }
 
+long mt_set_parse(struct mt_set *s, const char *text)
+{
+    long n = 0;
+    while (*text) {
+        char *end;
+        unsigned long first = strtoul(text, &end, 10), last = first;
+        if (end == text) return -1;
+        if (*end == '-') {
+            text = end + 1;
+            last = strtoul(text, &end, 10);
+        }
+        if (end == text || last < first || last > 1u << 20 || (*end && *end != ',')) return -1;
+        n += (long)(last - first) + 1;
+        for (unsigned long i = first; i <= last && i < MT_SET_MOST; i++) mt_set_add(s, (int)i);
+        text = *end ? end + 1 : end;
+    }
+    return n;
+}
+
 void mt_set_text(const struct mt_set *s, char *out, size_t size)
 {
     size_t n = 0;
@@ -61,26 +80,6 @@ static bool line_read(const char *root, int node, const char *name, char *line, 
     return true;
 }
 
-/* "0-3,8,10-11": how many there are, and whether one of them is in `cpus`. -1: it is no list. */
-static long cpus_parse(const char *text, const struct mt_set *cpus, bool *ours)
-{
-    long n = 0;
-    while (*text) {
-        char *end;
-        unsigned long first = strtoul(text, &end, 10), last = first;
-        if (end == text) return -1;
-        if (*end == '-') {
-            text = end + 1;
-            last = strtoul(text, &end, 10);
-        }
-        if (end == text || last < first || last > 1u << 20 || (*end && *end != ',')) return -1;
-        n += (long)(last - first) + 1;
-        for (unsigned long c = first; c <= last && c < MT_SET_MOST; c++) *ours |= mt_set_has(cpus, (int)c);
-        text = *end ? end + 1 : end;
-    }
-    return n;
-}
-
 static int64_t node_bytes(const char *root, int node)
 {
     char line[256];
@@ -94,15 +93,15 @@ static mt_status node_read(struct mt_numa *m, const char *root, int node, const 
                            mt_err *e)
 {
     char line[4096];
-    bool ours = false;
+    struct mt_set its = {0};
     if (!line_read(root, node, "cpulist", line, sizeof line)) return MT_OK;
-    long n = cpus_parse(line, cpus, &ours);
+    long n = mt_set_parse(&its, line);
     MT_REQUIRE(n >= 0, e, MT_DEVICE,
                "reading %s/node%d/cpulist: \"%.40s\" is no list of processors; host.numa: off does without",
                root, node, line);
     mt_set_add(&m->all, node);
     if (n > 0) mt_set_add(&m->cpu, node);
-    if (!ours) return MT_OK;
+    if (!mt_sets_meet(&its, cpus)) return MT_OK;
     mt_set_add(&m->local, node);
     m->local_bytes += node_bytes(root, node);
     return MT_OK;

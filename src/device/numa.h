@@ -25,6 +25,20 @@ static inline bool mt_set_has(const struct mt_set *s, int i)
 }
 int mt_set_count(const struct mt_set *s);
 int mt_set_first(const struct mt_set *s); /* -1: empty */
+static inline bool mt_sets_meet(const struct mt_set *a, const struct mt_set *b)
+{
+    uint64_t both = 0;
+    for (int i = 0; i < MT_SET_WORDS; i++) both |= a->word[i] & b->word[i];
+    return both != 0;
+}
+static inline bool mt_set_within(const struct mt_set *a, const struct mt_set *b)
+{
+    uint64_t beyond = 0;
+    for (int i = 0; i < MT_SET_WORDS; i++) beyond |= a->word[i] & ~b->word[i];
+    return beyond == 0;
+}
+/* Adds what a text like "0-3,8" has below MT_SET_MOST. How many numbers it has in all; -1: it is no list. */
+long mt_set_parse(struct mt_set *s, const char *text);
 /* "0-3,8" */
 void mt_set_text(const struct mt_set *s, char *out, size_t size);
 

@@ -1,6 +1,7 @@
 #include "hf/import.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -13,6 +14,7 @@
 #include "hf/half.h"
 #include "hf/match.h"
 #include "hf/rows.h"
+#include "hf/tokenizer.h"
 
 enum { FILE_BYTES = 1 << 30, CONFIG_MOST = 1 << 24 };
 
@@ -217,6 +219,18 @@ static mt_status read_config(const char *from, mt_config *c, enum mt_hf_family *
     return MT_OK;
 }
 
+/* A run that begins with the configuration passes the files on to its exports. */
+static mt_status note_tokenizer(const char *from, mt_config *c, FILE *told, mt_err *e)
+{
+    struct mt_hf_tokenizer t;
+    char whole[PATH_MAX];
+    MT_TRY(mt_hf_tokenizer_find(&t, from, e));
+    if (!t.n || !realpath(from, whole) || strlen(whole) >= sizeof c->data_tokenizer) return MT_OK;
+    memcpy(c->data_tokenizer, whole, strlen(whole) + 1);
+    fprintf(told, "tokenizer: data.tokenizer is %s, for exports\n", whole);
+    return MT_OK;
+}
+
 static mt_status import(struct importing *x, enum mt_hf_family f, FILE *told, struct mt_progress *progress,
                         mt_err *e)
 {
@@ -241,6 +255,7 @@ mt_status mt_hf_import(const char *from, const char *to, bool mtp, FILE *told, s
                "'%s' has no layers that predict further tokens (num_nextn_predict_layers); leave out --mtp",
                from);
     if (!mtp) cfg.model_mtp_depth = 0;
+    MT_TRY(note_tokenizer(from, &cfg, told, e));
     MT_TRY(mt_hf_folder_open(&x.folder, from, e));
     mt_status st = import(&x, f, told, progress, e);
     free(x.first);

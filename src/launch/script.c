@@ -72,10 +72,10 @@ static struct row *row_of(struct row *rows, int n, const char *text, size_t size
     return NULL;
 }
 
-/* Slurm takes a directive's value in double quotes. */
+/* Slurm takes a directive's value in double quotes, in which only those and backslashes mean something: mt_script_render refuses them. */
 static void print_directive(FILE *f, const struct row *r)
 {
-    const char *quote = strpbrk(r->text, " \t#") ? "\"" : "";
+    const char *quote = strpbrk(r->text, " \t#'") ? "\"" : "";
     fprintf(f, DIRECTIVE "%s=%s%s%s\n", r->name, quote, r->text, quote);
 }
 static void print_other_directives(struct filling *x)
@@ -132,9 +132,13 @@ mt_status mt_script_render(const struct mt_script *s, const char *name, const ch
     size_t bytes = 0;
     *text = NULL;
     MT_REQUIRE(!strncmp(template, "#!", 2), e, MT_CONFIG, "the template '%s' does not begin with #!", name);
-    FILE *f = open_memstream(text, &bytes);
+    struct filling x = filling_of(s, NULL);
+    for (int i = 0; i < DIRECTIVES; i++)
+        MT_REQUIRE(!x.directive[i].text || !strpbrk(x.directive[i].text, "\"\\\n"), e, MT_CONFIG,
+                   "--%s is '%.80s': sbatch takes no value with double quotes, backslashes or line breaks",
+                   x.directive[i].name, x.directive[i].text);
+    FILE *f = x.out = open_memstream(text, &bytes);
     MT_REQUIRE(f, e, MT_IO, "no memory for a batch script");
-    struct filling x = filling_of(s, f);
     mt_status st = fill(&x, name, template, e);
     if (fclose(f) && st == MT_OK) st = mt_err_set(e, MT_IO, "no memory for a batch script");
     if (st == MT_OK) return st;

@@ -65,6 +65,7 @@ static mt_status read_file(struct mt_site *s, const char *file, mt_err *e)
 {
     mt_tree t;
     mt_status st = mt_tree_open(&t, file, e);
+    if (st != MT_OK) mt_err_while(e, "reading a site file");
     if (st == MT_OK && (!t.root || t.root->kind != MT_NODE_MAP))
         st = mt_tree_fail(e, file, 1, 1, "a site file is a map of keys and values");
     for (const mt_node *n = st == MT_OK ? t.root->child : NULL; n && st == MT_OK; n = n->next)
@@ -109,14 +110,60 @@ mt_status mt_site_load(struct mt_site *s, const char *name, mt_err *e)
     return read_file(s, s->file, e);
 }
 
+char **mt_site_words(int *argc, char **argv)
+{
+    int n = 0;
+    size_t bytes = 0;
+    for (int i = 0; i < *argc; i++) bytes += strlen(argv[i]) + 1;
+    char **word = calloc(1, (2 * (size_t)*argc + 1) * sizeof *word + bytes);
+    if (!word) return NULL;
+    char *text = (char *)(word + 2 * *argc + 1);
+    bool flags = true;
+    for (int i = 0; i < *argc; i++) {
+        size_t size = strlen(argv[i]) + 1;
+        flags = flags && strcmp(argv[i], "--") != 0;
+        memcpy(text, argv[i], size);
+        char *value = flags && !strncmp(text, "--", 2) ? strchr(text, '=') : NULL;
+        word[n++] = text;
+        if (value) {
+            *value = 0;
+            word[n++] = value + 1;
+        }
+        text += size;
+    }
+    *argc = n;
+    return word;
+}
+
+/* "--tasks-per-node" as "tasks_per_node". */
+static void key_of(const char *flag, char *key, size_t size)
+{
+    snprintf(key, size, "%s", flag + 2);
+    for (char *p = key; *p; p++)
+        if (*p == '-') *p = '_';
+}
+
+const char *mt_site_meant(const char *flag, char out[static 96])
+{
+    char key[64];
+    const char *names[ROWS];
+    snprintf(out, 96, ";");
+    if (strncmp(flag, "--", 2) != 0 || strlen(flag) >= sizeof key) return out;
+    key_of(flag, key, sizeof key);
+    for (int i = 0; i < ROWS; i++) names[i] = rows[i].key;
+    const char *near = mt_word_nearest(key, names, ROWS);
+    if (near) snprintf(out, 96, "; did you mean --%s?", near);
+    for (char *p = out; *p; p++)
+        if (*p == '_') *p = '-';
+    return out;
+}
+
 mt_status mt_site_flag(struct mt_site *s, const char *flag, const char *value, bool *known, mt_err *e)
 {
     char key[64], why[MT_VALUE_WHY];
     *known = false;
     if (strncmp(flag, "--", 2) != 0 || strlen(flag) >= sizeof key) return MT_OK;
-    snprintf(key, sizeof key, "%s", flag + 2);
-    for (char *p = key; *p; p++)
-        if (*p == '-') *p = '_';
+    key_of(flag, key, sizeof key);
     const mt_option *o = find(key);
     if (!o) return MT_OK;
     *known = true;

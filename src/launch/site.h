@@ -17,6 +17,11 @@ const char *mt_chain_name(mt_choice_chain c); /* "self" */
 /* The defaults, then the file: a path, or NAME for slurm/sites/NAME.yaml here or where moetitan is installed. CONFIG, with
  * file:line:col, or with what there is. */
 MT_MUST_USE mt_status mt_site_load(struct mt_site *s, const char *name, mt_err *e);
+/* The words with "--flag=value" as two of them, up to a bare "--"; *argc becomes their number. In one piece, to be freed; NULL: no
+ * memory. */
+char **mt_site_words(int *argc, char **argv);
+/* What follows in a message on a flag that there is not: "; did you mean --nodes?" or ";", in out. */
+const char *mt_site_meant(const char *flag, char out[static 96]);
 /* "--tasks-per-node" and "4". *known is false, and nothing else happens, if there is no such flag. CONFIG: no such value. */
 MT_MUST_USE mt_status mt_site_flag(struct mt_site *s, const char *flag, const char *value, bool *known,
                                    mt_err *e);

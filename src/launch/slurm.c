@@ -30,7 +30,10 @@ mt_status mt_slurm_submit(const char *script, const char *const *flags, char id[
         MT_ASSERT(i + 2 < MOST);
         argv[i + 2] = flags[i];
     }
-    MT_TRY(mt_spawn(&x, argv, script, e));
+    if (mt_spawn(&x, argv, script, e) != MT_OK) {
+        mt_err_while(e, "submitting a job needs Slurm's commands in PATH (--dry-run does not)");
+        return e->code;
+    }
     MT_REQUIRE(x.code == 0, e, MT_CONFIG, "Slurm refused the job:\n%s", x.err);
     size_t n = strspn(x.out, "0123456789"); /* "12;cluster" */
     MT_REQUIRE(n > 0 && n < MT_SLURM_ID, e, MT_CONFIG, "sbatch answered '%.100s', which is no job", x.out);

@@ -1,9 +1,11 @@
 #include "train/exports.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "ckpt/ckpt.h"
@@ -20,6 +22,15 @@ static void failed(const struct mt_exports *x, const mt_config *c, const struct 
 }
 
 /* ---- the begin ---- */
+mt_status mt_exports_check(const mt_config *c, mt_err *e)
+{
+    if (!c->ckpt_export_dir[0] || !c->data_tokenizer[0]) return MT_OK;
+    MT_REQUIRE(!access(c->data_tokenizer, R_OK), e, MT_CONFIG,
+               "data.tokenizer: cannot read '%s', which exports to ckpt.export_dir are to get: %s",
+               c->data_tokenizer, strerror(errno));
+    return MT_OK;
+}
+
 static mt_status start(struct mt_exports *x, const mt_config *c, int64_t step, mt_err *e)
 {
     char from[MT_CKPT_PATH];

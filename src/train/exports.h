@@ -14,6 +14,8 @@ struct mt_exports {
     double begun;
     char to[MT_CONFIG_PATH + 32];
 };
+/* CONFIG: what the exports of each checkpoint are to be given is not there. */
+MT_MUST_USE mt_status mt_exports_check(const mt_config *c, mt_err *e);
 /* There is a checkpoint of this step in run.dir: starts an export of it, if there is to be one. One that comes due while another is under
  * way is left out, and told; what a file has asked for waits for the next checkpoint. */
 void mt_exports_saved(struct mt_exports *x, const mt_config *c, const struct mt_job *job, int64_t step);

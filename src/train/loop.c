@@ -93,6 +93,14 @@ static void tell_trace(struct mt_run *r)
         fprintf(stderr, "moetitan: %s\n", e.msg);
 }
 
+/* Behind the first step, which was the first to do what had been chosen. */
+static void tell_choices(const struct mt_run *r)
+{
+    char text[1024];
+    if (r->s.device && r->job->me == 0 && r->s.device->fell_back(r->s.backend, text, sizeof text))
+        mt_say("chosen    %s\n", text);
+}
+
 static mt_status check_step(const struct mt_step *t, mt_err *e)
 {
     MT_REQUIRE(t->valid > 0, e, MT_DATA,
@@ -120,6 +128,7 @@ static mt_status tell_step(struct mt_run *r, struct mt_metrics_step *x, double b
     mt_metrics_step(&r->metrics, &r->s, x, show);
     if (c->run_traffic && x->step == r->metrics.first_step + 1) MT_TRY(mt_wire_report(&r->s, x->step, e));
     tell_trace(r);
+    if (x->step == r->metrics.first_step + 1) tell_choices(r);
     return MT_OK;
 }
 

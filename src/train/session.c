@@ -332,9 +332,15 @@ static mt_status open_executor(struct mt_session *s, struct mt_ctx *const ctxs[]
 /* A backend makes its choices for what it will be given. */
 static mt_status open_backend(struct mt_session *s, struct mt_ctx *const ctxs[], mt_err *e)
 {
-    const struct mt_backend_choices want = {.own_attention = s->cfg->device_attention == MT_ATTENTION_BY_OWN};
+    const struct mt_backend_choices want = {
+        .own_attention = s->cfg->device_attention == MT_ATTENTION_BY_OWN,
+        .graphs = s->cfg->device_graphs == MT_CUDA_GRAPHS_BY_ON    ? MT_GRAPHS_ON
+                  : s->cfg->device_graphs == MT_CUDA_GRAPHS_BY_OFF ? MT_GRAPHS_OFF
+                                                                   : MT_GRAPHS_AUTO};
+    struct mt_exec_options host = {.workers = 0};
     struct mt_recording q;
-    MT_TRY(s->device->open(&s->backend, ctxs, s->n_local, s->gpu, s->job.n > 1, e));
+    choose_workers(s, &host);
+    MT_TRY(s->device->open(&s->backend, ctxs, s->n_local, s->gpu, host.workers, s->job.n > 1, e));
     mt_status st = mt_session_record(s, 1, &q, e);
     if (st == MT_OK) st = s->device->prepare(s->backend, &want, &q, s->chosen, sizeof s->chosen, e);
     mt_recording_release(&q);

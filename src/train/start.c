@@ -154,6 +154,7 @@ static mt_status open_rest(struct mt_run *r, mt_imbalance *ahead, mt_err *e)
 {
     const mt_config *c = r->cfg;
     const struct mt_shape *d = &r->s.rank[0].model.shape;
+    if (r->job->me == 0) MT_TRY(mt_exports_check(c, e));
     if (r->job->me == 0) MT_TRY(mt_folder_config(c, e));
     if (r->job->me == 0) MT_TRY(mt_loader_imbalance(r->loader, r->at.step, STEPS_AHEAD, ahead, e));
     MT_TRY(mt_metrics_open(&r->metrics, &r->s, r->at.step, e));
@@ -191,7 +192,7 @@ mt_status mt_run_open(struct mt_run *r, mt_err *e)
     double t0 = mt_now();
     mt_startup_begin(&phases);
     MT_TRY(same_everywhere(r, e));
-    mt_startup_binding(r->job);
+    MT_TRY(mt_startup_binding(r->job, r->cfg, e));
     mt_startup_mark(&phases, "agreement");
     MT_TRY(mt_job_agree(r->job, open_data(r, e), e));
     mt_startup_mark(&phases, "data");

@@ -3,12 +3,13 @@
 #include <elf.h>
 #include <link.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "comm/who.h"
-#include "device/numa.h"
+#include "comm/binding.h"
+#include "device/backend.h"
 #include "train/metrics.h"
 #include "train/say.h"
 
@@ -101,15 +102,42 @@ void mt_startup_say(const struct mt_startup *x, const struct mt_job *job)
     mt_say("\n");
 }
 
-void mt_startup_binding(const struct mt_job *job)
+/* The bus id of the GPU that this process will use; "": none, or that cannot be told. */
+static void own_gpu(const mt_config *c, char *bus, size_t size)
 {
-    struct mt_set mine = mt_cpus_mine();
-    int64_t n = mt_set_count(&mine), most = n;
-    mt_job_most(job, &most, 1);
-    struct mt_who few = mt_job_who(job, n < most);
-    if (few.n && job->me == 0)
-        mt_say(
-            "binding   rank%s %s may use fewer processors than the others' %lld: srun --cpu-bind=cores, and "
-            "SRUN_CPUS_PER_TASK\n",
-            few.n > 1 ? "s" : "", mt_who_text(&few), (long long)most);
+    const struct mt_backend_ops *b = mt_backend_find_cuda();
+    char found[256];
+    int gpu = -1;
+    mt_err e = {0};
+    bus[0] = 0;
+    if (!b || c->device_type == MT_DEVICE_TYPE_CPU || !b->find(found, sizeof found)) return;
+    if (mt_launch_gpu(b->probe->devices(), getenv, &gpu, &e) == MT_OK && gpu >= 0)
+        b->probe->bus(gpu, bus, size);
+}
+
+mt_status mt_startup_binding(const struct mt_job *job, const mt_config *c, mt_err *e)
+{
+    enum { WORDS = sizeof(struct mt_binding) / sizeof(int64_t) };
+    char bus[32], text[2048];
+    if (job->n == 1) return MT_OK;
+    int64_t *word = calloc((size_t)job->n, sizeof(struct mt_binding));
+    mt_status st = word ? MT_OK : mt_err_set(e, MT_IO, "no memory for the bindings of %d processes", job->n);
+    MT_TRY(mt_job_agree(job, st, e));
+    struct mt_binding *all = (void *)word;
+    own_gpu(c, bus, sizeof bus);
+    mt_binding_here(&all[job->me], "/sys", bus);
+    mt_job_sum(job, word, (int64_t)job->n * WORDS);
+    int64_t *flaws = calloc((size_t)job->n, sizeof *flaws);
+    st = flaws ? MT_OK : mt_err_set(e, MT_IO, "no memory for the bindings of %d processes", job->n);
+    st = mt_job_agree(job, st, e);
+    if (st == MT_OK) {
+        flaws[job->me] = mt_binding_flaws(all, job->n, job->me);
+        mt_job_sum(job, flaws, job->n);
+        for (int i = 0; i < job->n; i++) all[i].flaws = flaws[i];
+        if (job->me == 0 && mt_binding_text(all, job->n, NULL, -1, text, sizeof text))
+            mt_say("binding   %s\n", text);
+    }
+    free(flaws);
+    free(word);
+    return st;
 }

@@ -4,6 +4,7 @@
 #include <stddef.h>
 
 #include "comm/job.h"
+#include "config/config.h"
 
 enum { MT_STARTUP_PHASES = 16 };
 struct mt_startup {
@@ -22,6 +23,7 @@ void mt_startup_begin(struct mt_startup *x);
 void mt_startup_mark(struct mt_startup *x, const char *name);
 /* Each phase by the slowest process, and who that is where it took much longer than the fastest. All processes; the first prints. */
 void mt_startup_say(const struct mt_startup *x, const struct mt_job *job);
-/* Warns of processes that may use fewer processors than others, and names them. All processes. */
-void mt_startup_binding(const struct mt_job *job);
+/* Warns of processes whose processors or GPU cannot be what was meant (comm/binding.def), in one message that names them. All
+ * processes; the first prints. IO: no memory. */
+MT_MUST_USE mt_status mt_startup_binding(const struct mt_job *job, const mt_config *c, mt_err *e);
 #endif

@@ -1,3 +1,4 @@
+#include "base/hash.h"
 #include "base/rng.h"
 
 #include "../check.h"
@@ -79,6 +80,40 @@ TEST(fill_does_not_depend_on_cuts)
     for (int i = 0; i < n; i++) CHECK(whole[i] == (float)(0.02 * mt_rng_normal(key, start + i)));
 }
 
+/* log, cos and sin are the generator's own, so that a run begins with the same bits on every machine, instruction set and libm:
+ * the sum is what each of them has to give. */
+TEST(fill_gives_the_same_bits_everywhere)
+{
+    enum { n = 1 << 16 };
+    float *x = malloc(n * sizeof *x);
+    if (!CHECK(x != NULL)) return;
+    mt_rng_fill_normal(x, mt_rng_key(3, "same"), 5, n, 0.02);
+    uint64_t sum = 0;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t word;
+        memcpy(&word, x + i, sizeof word);
+        sum = mt_hash_mix(sum, word);
+    }
+    CHECK(sum == UINT64_C(0xe3e52d8ab3937176));
+    free(x);
+}
+
+/* The formula in long double: what is left is the rounding of a few operations in double. */
+TEST(normals_are_accurate)
+{
+    const uint64_t key = mt_rng_key(4, "accurate");
+    double worst = 0;
+    for (uint32_t pair = 0; pair < 1 << 13; pair++) {
+        uint32_t r[4];
+        mt_philox4x32(r, (uint32_t[]){pair, 0, 0, 0}, (uint32_t[]){(uint32_t)key, (uint32_t)(key >> 32)});
+        long double u = ((double)(((uint64_t)r[1] << 32 | r[0]) >> 11) + 0.5) * 0x1p-53;
+        long double turn = 2 * acosl(-1) * (((double)(((uint64_t)r[3] << 32 | r[2]) >> 11) + 0.5) * 0x1p-53);
+        double x = (double)(sqrtl(-2 * logl(u)) * cosl(turn)), y = (double)(sqrtl(-2 * logl(u)) * sinl(turn));
+        worst = fmax(worst, fmax(fabs(mt_rng_normal(key, 2 * pair) - x), fabs(mt_rng_normal(key, 2 * pair + 1) - y)));
+    }
+    CHECK_CLOSE(worst, 0, 4e-15);
+}
+
 TEST(keys_differ)
 {
     uint64_t a = mt_rng_key(0, "layers.0.attn.q.weight");
@@ -114,6 +149,8 @@ int main(void)
     RUN(philox_known_answers);
     RUN(streams_equal_oracle);
     RUN(fill_does_not_depend_on_cuts);
+    RUN(fill_gives_the_same_bits_everywhere);
+    RUN(normals_are_accurate);
     RUN(keys_differ);
     RUN(normal_moments);
     return DONE();

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# bench_ckpt.sh MOETITAN FOLDER [PYTHON]: saves of two processes, state under AdamW, a gigabyte of it, while they train: what they add to
+# bench_ckpt.sh MOETITAN FOLDER [PYTHON]: saves of two processes, state under AdamW, while they train: what they add to
 # the steps, how long they take, at which share of the disk's own rate; and torch.distributed.checkpoint's asynchronous forms of as
 # many bytes, on the same disk, in steps of a like length, if PYTHON has torch. ckpt.verify is off, as torch
-# reads nothing back. SAVES=N: how many; LAYERS=N: 126 MB each.
+# reads nothing back. Both are run in turn, ROUNDS=N times (4) with SAVES=N saves each (5): medians over all of them, with quartiles.
+# LAYERS=N (2): 129 MB each. The machine must have nothing else to do.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 bin=$(realpath "$1") python=${3:-}
 mkdir -p "$2"
 work=$(realpath "$2")
-saves=${SAVES:-8} layers=${LAYERS:-8}
+saves=${SAVES:-5} layers=${LAYERS:-2} rounds=${ROUNDS:-4}
 half=$((layers * 62914560)) # what a process writes
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 export OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,vader OMPI_MCA_btl_vader_single_copy_mechanism=none
@@ -51,40 +52,67 @@ END
 }
 train() { mpirun -n 2 "$bin" train "$work/bench.yaml" "$@"; }
 
-# From metrics.jsonl: a step's seconds by its tokens and rate. The save of step s is under way in s + 1.
+
+# Of a column of numbers: median (first quartile to third).
+spread() {
+    sort -g | awk '{ x[NR] = $1 } function at(q, i) { i = 1 + q * (NR - 1); return x[int(i)] + (i - int(i)) * (x[int(i) + (i < NR)] - x[int(i)]) }
+        END { printf "%.4f (%.4f to %.4f)", at(.5), at(.25), at(.75) }'
+}
+# From metrics.jsonl: a step's seconds by its tokens and rate. A save is begun every fourth step, and must be over two later: what these
+# two take longer than the two that follow. The first save is left out.
 added() {
     awk -F'[:,]' '{ for (i = 1; i < NF; i++) if ($i ~ /"tokens_per_s"/) s[NR] = 1024 / $(i + 1) } END {
-        for (i = 9; i + 3 <= NR; i += 4) print s[i] - (s[i + 2] + s[i + 3]) / 2 }' "$work/run/metrics.jsonl" | sort -g
+        for (i = 9; i + 3 <= NR; i += 4) print s[i] + s[i + 1] - s[i + 2] - s[i + 3] }' "$work/run/metrics.jsonl"
 }
-plain_step() { awk -F'[:,]' '{ for (i = 1; i < NF; i++) if ($i ~ /"tokens_per_s"/ && NR % 4 != 1) print 1024 / $(i + 1) }' "$work/run/metrics.jsonl" | median; }
+plain_steps() { awk -F'[:,]' '{ for (i = 1; i < NF; i++) if ($i ~ /"tokens_per_s"/ && (NR % 4 == 3 || NR % 4 == 0)) print 1024 / $(i + 1) }' "$work/run/metrics.jsonl"; }
+
+ours() {
+    rm -rf "$work/run"
+    train >"$work/out"
+    grep '  checkpoint ' "$work/out" | tail -n "$saves" >>"$work/saves"
+    added >>"$work/added"
+    plain_steps >>"$work/plain"
+    drop_caches
+    train train.steps=$((4 * saves + 9)) ckpt.interval=0 >"$work/out"
+    sed -nE 's/^loaded .* in ([0-9.]+) s,.*/\1/p' "$work/out" >>"$work/load"
+    rm -rf "$work/run"
+}
+theirs() {
+    LAYERS=$((layers * 5 / 2)) "$python" -m torch.distributed.run --nproc-per-node 2 tests/bench/bench_ckpt_dcp.py "$work/dcp" "$saves" 2>"$work/err" >>"$work/dcp.out"
+}
+field() { sed -E "s/$1/\\1/" "$work/saves" | median; }
+of() { awk -v form="$1" -v column="$2" '$2 == form { print $column }' "$work/dcp.out"; }
 
 config
+rm -f "$work"/{saves,added,plain,load,dcp.out}
+torch=
+[[ -n $python ]] && "$python" -c 'import torch' 2>/dev/null && torch=yes
 raw=$(raw_rate)
 echo "raw       $raw MB/s: two of dd, O_DIRECT, 4 MiB at a time, random bytes, median of 5"
-rm -rf "$work/run"
-train >"$work/out"
-grep '  checkpoint ' "$work/out" | tail -n "$saves" >"$work/saves"
-field() { sed -E "s/$1/\\1/" "$work/saves" | median; }
-save_s=$(field '.* in ([0-9.]+) s:.*')
+for _ in $(seq "$rounds"); do
+    ours
+    [[ -z $torch ]] || theirs
+done
 rate=$(field '.* at ([0-9]+) MB\/s.*')
-mb=$(field '.*: ([0-9.]+) MB at.*')
-waited=$(field '.* steps waited ([0-9.]+) s.*')
-mine=$(added | median)
-echo "moetitan  $mb MB at $rate MB/s, $(awk -v a="$rate" -v b="$raw" 'BEGIN { printf "%.2f", a / b }') of raw; steps of $(plain_step) s;" \
-    "added $mine s ($(added | head -n 1) to $(added | tail -n 1)), of which waiting $waited; complete after $save_s s"
-drop_caches
-train train.steps=$((4 * saves + 9)) ckpt.interval=0 >"$work/out"
-load=$(sed -nE 's/^loaded .* in ([0-9.]+) s,.*/\1/p' "$work/out")
+mine=$(median <"$work/added")
+step=$(median <"$work/plain")
+load=$(median <"$work/load")
+longest=$(sed -E 's/.* in ([0-9.]+) s:.*/\1/' "$work/saves" | sort -g | tail -n 1)
+awk -v a="$longest" -v b="$step" 'BEGIN { exit !(a > 2 * b) }' && echo "moetitan  a save took $longest s, more than two steps: what it added later is not counted"
+echo "moetitan  $(field '.*: ([0-9.]+) MB at.*') MB at $rate MB/s, $(awk -v a="$rate" -v b="$raw" 'BEGIN { printf "%.2f", a / b }') of raw, complete after $(field '.* in ([0-9.]+) s:.*') s (median of $(wc -l <"$work/saves"))"
+echo "moetitan  added to steps of $step s: $(spread <"$work/added") s, of which waiting $(field '.* steps waited ([0-9.]+) s.*')"
 echo "moetitan  loaded in $load s"
-rm -rf "$work/run"
-
-if [[ -z $python ]] || ! "$python" -c 'import torch' 2>/dev/null; then
+if [[ -z $torch ]]; then
     echo "dcp       not measured: name a python with torch (tests/oracle/requirements.txt)"
     exit 0
 fi
-LAYERS=$((layers * 5 / 2)) "$python" -m torch.distributed.run --nproc-per-node 2 tests/bench/bench_ckpt_dcp.py "$work/dcp" "$saves" 2>"$work/err" | tee "$work/dcp.out" |
-    sed 's/^dcp /dcp       /'
-awk -v mine="$mine" -v load="$load" '
-    $2 == "load" { printf "ratio     load: %.2f of DCP'\''s\n", load / $3; next }
-    !best || $4 < best { best = $4; name = $2 }
-    END { printf "ratio     added step time: %.3f of the best form'\''s (%s)\n", mine / best, name }' "$work/dcp.out"
+best='' name=''
+for form in thread staged process; do
+    theirs=$(of $form 4 | median)
+    echo "dcp       $form: $(of $form 3 | median) MB complete after $(of $form 5 | median) s; added to steps of $(of $form 6 | median) s: $(of $form 4 | spread) s"
+    awk -v a="$theirs" -v b="${best:-1e9}" 'BEGIN { exit !(a < b) }' && best=$theirs name=$form
+done
+echo "dcp       loaded in $(of load 3 | median) s"
+awk -v mine="$mine" -v best="$best" -v name="$name" -v load="$load" -v theirs="$(of load 3 | median)" 'BEGIN {
+    printf "ratio     added step time: %.3f of the best form'\''s (%s)\n", mine / best, name
+    printf "ratio     load: %.2f of DCP'\''s\n", load / theirs }'

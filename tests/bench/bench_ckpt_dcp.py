@@ -3,9 +3,9 @@
 
 usage: torchrun --nproc-per-node 2 bench_ckpt_dcp.py FOLDER SAVES
 
-f32 parameters under fully_shard, with AdamW's moments: 50.3 MB for each of LAYERS (20). A line for each form:
-    dcp NAME MB ADDED_S SAVE_S MIN MAX   ADDED_S: the call, and what the steps until the save's end take longer than steps without;
-                                         medians over the saves, and the least and most of ADDED_S
+f32 parameters under fully_shard, with AdamW's moments: 50.3 MB for each of LAYERS (20). A line for each save, but the first of a form:
+    dcp FORM MB ADDED_S SAVE_S STEP_S    ADDED_S: the call, and what the steps until the save's end take longer than
+                                         those of STEP_S, the median of three just before it
     dcp load SECONDS                     with the system's cache emptied, if the system lets us
 """
 import os
@@ -91,15 +91,12 @@ class Bench:
     def run(self, name, begin, staged, is_over, wait):
         plain = statistics.median(self.step() for _ in range(5))
         self.one_save(begin, staged, is_over, wait, plain)
-        found = []
         for _ in range(self.saves):
             plain = statistics.median(self.step() for _ in range(3))
-            found.append(self.one_save(begin, staged, is_over, wait, plain))
-        if self.rank == 0:
-            added, save = (statistics.median(x) for x in zip(*found))
-            mb = sum(os.path.getsize(os.path.join(self.folder, f)) for f in os.listdir(self.folder)) / 1e6
-            least, most = min(f[0] for f in found), max(f[0] for f in found)
-            print(f"dcp {name} {mb:.1f} {added:.4f} {save:.4f} {least:.4f} {most:.4f} step {plain:.3f}", flush=True)
+            added, save = self.one_save(begin, staged, is_over, wait, plain)
+            if self.rank == 0:
+                mb = sum(os.path.getsize(os.path.join(self.folder, f)) for f in os.listdir(self.folder)) / 1e6
+                print(f"dcp {name} {mb:.1f} {added:.4f} {save:.4f} {plain:.4f}", flush=True)
 
     def asynchronous(self, name, kind):
         self.run(name,

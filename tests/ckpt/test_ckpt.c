@@ -658,6 +658,22 @@ TEST(paths_too_long)
     CHECK(failed_so(mt_ckpt_verify(run, &meta, &e), &e, MT_CONFIG, "too long"));
 }
 
+/* The newest name is a link to the newest checkpoint, or a copy of an older one: neither takes the place of one that is kept. */
+TEST(other_names_do_not_count)
+{
+    static struct world w;
+    char command[400];
+    make_world(&w, 1);
+    for (int64_t s = 1; s <= 3; s++) save(run_folder(), &w, s);
+    CHECK(!symlink("step-00000003", path_of(7, NULL)));
+    snprintf(command, sizeof command, "cp -r %s/ckpt/step-00000001 %s/ckpt/step-00000008", run_folder(),
+             run_folder());
+    CHECK(system(command) == 0);
+    prune(1);
+    CHECK(exists(path_of(3, "manifest.json")) && !exists(path_of(2, NULL)) && !exists(path_of(1, NULL)));
+    CHECK_INT(newest(), 3);
+}
+
 /* A link in the place of a checkpoint: what it points to is not ours to remove. */
 TEST(links_are_not_followed)
 {
@@ -699,6 +715,7 @@ int main(void)
     RUN(folders_that_cannot_be_written);
     RUN(unreadable_is_not_damaged);
     RUN(paths_too_long);
+    RUN(other_names_do_not_count);
     RUN(links_are_not_followed);
     remove_temporary_folder();
     return DONE();

@@ -3,7 +3,10 @@
  * `moetitan doctor --calibrate`: the file that it writes is a cluster file, its numbers are possible ones, and a plan runs with it.
  * How good they are is bench-plan's question: times decide no test. Under a sanitizer long operations are pre-empted each time, and have no
  * samples. */
+#include <sys/stat.h>
+
 #include "command.h"
+#include "device/backend.h"
 #include "device/cost.h"
 
 static mt_status run(mt_status (*command)(int, char **, mt_err *), const char *words)
@@ -11,10 +14,12 @@ static mt_status run(mt_status (*command)(int, char **, mt_err *), const char *w
     return command_run(command, words, in_folder("printed"));
 }
 
+/* Once: what it takes is measured. */
 static void calibrate(char *path, size_t size)
 {
     char words[512];
     snprintf(path, size, "%s", in_folder("here.yaml"));
+    if (!access(path, F_OK)) return;
     snprintf(words, sizeof words, "doctor --quick --calibrate %s", path);
     if (!CHECK_INT(run(mt_cmd_doctor, words), MT_OK)) printf("  %s\n", e.msg);
 }
@@ -66,9 +71,46 @@ TEST(what_is_refused)
     CHECK_INT(run(mt_cmd_doctor, "doctor --no-such-flag"), MT_CONFIG);
     CHECK(strstr(e.msg, "--no-such-flag"));
     CHECK_INT(run(mt_cmd_doctor, "doctor --calibrate"), MT_CONFIG);
+    CHECK(strstr(e.msg, "--calibrate needs a value; usage"));
     CHECK_INT(run(mt_cmd_doctor, "doctor --calibrate /dev/null --fast"), MT_CONFIG);
     CHECK(strstr(e.msg, "--fast"));
     CHECK_INT(run(mt_cmd_doctor, "doctor --quick --calibrate /no/such/folder/x.yaml"), MT_IO);
+}
+
+/* GPUs as a driver's program lists them that is not there on this machine, nor is CUDA. */
+static bool sees(const char *gpus)
+{
+    char words[64] = "doctor --quick --tolerance 0", printed[8192], *at;
+    const struct mt_backend_ops *cuda = mt_backend_find_cuda();
+    char found[256];
+    if (cuda && cuda->find(found, sizeof found)) return true;
+    if (!CHECK_INT(run(mt_cmd_doctor, words), MT_OK)) printf("  %s\n", e.msg);
+    command_text(in_folder("printed"), printed, sizeof printed);
+    at = strchr(printed, '\n');
+    if (!CHECK(at)) return false;
+    char was[32] = "";
+    sscanf(at, "%*s %*s %*s %*s %*s %*s %31s", was); /* node, ranks, cores, GHz, mem GiB, copy GB/s, GPUs */
+    if (strcmp(was, gpus) != 0) printf("  %s GPUs\n%s", was, printed);
+    return !strcmp(was, gpus);
+}
+TEST(gpus_are_counted)
+{
+    static const char smi[] = "#!/bin/sh\ncase $1 in --list-gpus) echo 'GPU 0: A (UUID: 1)'; echo 'GPU 1: B "
+                              "(UUID: 2)' ;;\n*) exit 2 ;; esac\n";
+    char path[4096];
+    snprintf(path, sizeof path, "%s:%s", in_folder(""), getenv("PATH"));
+    put_file(in_folder("nvidia-smi"), smi, sizeof smi - 1);
+    chmod(in_folder("nvidia-smi"), 0755);
+    setenv("PATH", path, 1);
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    CHECK(sees("2")); /* whatever files /dev has */
+    setenv("CUDA_VISIBLE_DEVICES", "3,GPU-5,-1,4", 1);
+    CHECK(sees("2")); /* nothing behind what is none */
+    setenv("CUDA_VISIBLE_DEVICES", "", 1);
+    CHECK(sees("0"));
+    setenv("CUDA_VISIBLE_DEVICES", "-1", 1);
+    CHECK(sees("0"));
+    unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
 int main(void)
@@ -76,6 +118,7 @@ int main(void)
     RUN(the_file_is_a_cluster_file);
     RUN(a_plan_runs_with_it);
     RUN(what_is_refused);
+    RUN(gpus_are_counted);
     remove_temporary_folder();
     return DONE();
 }

@@ -10,13 +10,25 @@ for call in help --help -h; do
     check "$call lists the commands" says '^  moetitan train CONFIG'
     check "$call lists the exit codes" says '2 CONFIG.*75 PREEMPTED'
 done
-run "$MT_BIN" help data
-check "help of one command" test "$(wc -l <"$work/out")" = 1
-check "help of one command names it" says 'moetitan data '
+flags() { # COMMAND   that its sources understand, without those of programs that they call and of array jobs
+    cat src/cmd/"$1".c src/cmd/"$1"_*.c 2>/dev/null | grep -ohE '"--[a-z-]{2,}"|\{"[a-z-]+", [01], NULL, ' |
+        sed -E 's/^\{"/--/; s/"//g; s/,.*//' | sort -u | grep -vE '^--(help|version|exact|list-gpus)$'
+}
 for command in train plan sweep report doctor submit job sample ckpt data options; do
     run "$MT_BIN" $command --help
     check "$command --help" ended 0
     check "$command --help: names it" says "moetitan $command "
+    for flag in $(flags $command); do check "$command --help: tells of $flag" says "(^|[^a-z-])$flag([^a-z-]|$)"; done
+    cp "$work/out" "$work/help"
+    for call in "help $command" "$command -h" "$command some.yaml --help"; do
+        run "$MT_BIN" $call
+        check "$call" ended 0
+        check "$call: the same" cmp "$work/out" "$work/help"
+    done
+done
+for call in "help help" "help version" "version --help"; do
+    run "$MT_BIN" $call
+    check "$call" ended 0
 done
 run "$MT_BIN"
 check "no command: a configuration error" ended 2

@@ -39,6 +39,15 @@ check "generic: and again" has stalled=7
 check "generic: the template's time" has '#SBATCH --time=01:00:00'
 check "a word of shell" bash -c "source <(grep '^args=' '$work/script'); [[ \${args[3]} == 'run.dir=$work/my run' ]]"
 
+render --site="$(site generic)" --nodes=2 --job-name="it's one" --partition="p'q" --account=a=b
+check "--flag=value" ended 0
+for line in '#SBATCH --nodes=2' "#SBATCH --job-name=\"it's one\"" "#SBATCH --partition=\"p'q\"" '#SBATCH --account=a=b'; do
+    check "--flag=value: $line" has "$line"
+done
+cp "$work/script" "$work/said"
+render --site "$(site generic)" --nodes 2 --job-name "it's one" --partition "p'q" --account a=b
+check "--flag=value: as --flag value" cmp "$work/script" "$work/said"
+
 mkdir "$work/site" && sed 's/^chain=.*//' slurm/generic.sbatch >"$work/site/mine.sbatch"
 printf 'template: ./mine.sbatch\nnodes: 2\nexclude_file: %s\n' "$work/bad" >"$work/site/mine.yaml"
 printf 'n7 # slow\nn9,n10\n' >"$work/bad"
@@ -67,19 +76,25 @@ refused "no number of nodes" 'how many nodes' --site "$(site generic)"
 refused "no such site" 'no site "jupitre".*jupiter and generic' --site jupitre
 refused "no such flag" "no flag '--nodez'" --nodez 3
 refused "no time" '--time: ' --nodes 1 --time soon train.micro_batch=1
+refused "nearly a flag" "no flag '--node'; did you mean --nodes\\? usage" --node 1
+refused "a name that sbatch cannot read" "--partition is 'a b\"c': sbatch takes no value with" --nodes 1 --partition 'a b"c' train.micro_batch=1
+refused "a site file that is not there" 'reading a site file: ./none.yaml: ' --nodes 1 --site ./none.yaml
 refused "no number" '--nodes: ' --nodes many
 refused "a batch that does not divide" 'train.global_batch' --nodes 3
 refused "an option that there is not" 'train.stepz' --nodes 1 train.stepz=3
 # as `make install` lays it out
 mkdir -p "$work/prefix/bin" "$work/prefix/share/moetitan" && cp "$MT_BIN" "$work/prefix/bin" && cp -r slurm "$work/prefix/share/moetitan"
 cd "$work" || exit
+run "$MT_BIN" submit --help
+check "help, where there is no site" ended 0
+check "help lists the flags" says '--tasks-per-node  *Ranks of a node'
 run prefix/bin/moetitan submit tiny.yaml --site jupiter --nodes 1 train.micro_batch=1 --dry-run
 check "installed: its own sites and templates" ended 0
 check "installed: its own path for the nodes" says "^moetitan=$work/prefix/bin/moetitan$"
 cd "$root" || exit
 PATH=/nowhere run "$MT_BIN" submit "$work/tiny.yaml" --nodes 1 train.micro_batch=1 run.dir="$work/none"
 check "no sbatch: exit code 6" ended 6
-check "no sbatch: says so" says 'cannot run sbatch'
+check "no sbatch: says so" says "needs Slurm's commands in PATH .*: cannot run sbatch"
 check "no sbatch: nothing was made" test ! -e "$work/none"
 run env -u SLURM_JOB_ID "$MT_BIN" job begin "$work/tiny.yaml"
 check "no job: exit code 2" ended 2

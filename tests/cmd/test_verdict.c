@@ -21,7 +21,8 @@ static void healthy(void)
         memcpy(facts[i].x, x, sizeof x);
         facts[i].devices = 4;
         snprintf(facts[i].node, sizeof facts[i].node, "n%d", i / PER_NODE);
-        snprintf(facts[i].cpus, sizeof facts[i].cpus, "%d", i % PER_NODE);
+        snprintf(facts[i].binding.node, sizeof facts[i].binding.node, "n%d", i / PER_NODE);
+        mt_set_add(&facts[i].binding.cpus, i % PER_NODE);
     }
     memset(&cluster, 0, sizeof cluster);
     snprintf(cluster.name, sizeof cluster.name, "Here");
@@ -81,6 +82,8 @@ TEST(copies_of_gpus)
     CHECK_STR(bad, "n0,n3");
     CHECK(strstr(printed, "n3: rank 6: p2p GB/s is 26.0, and should be 104.0, 0.8 of the ranks' median"));
     CHECK(strstr(printed, "n0: rank 1: allocating 8 bytes: out of memory"));
+    for (int i = 0; i < RANKS; i++) facts[i].x[MT_FACT_works] = 0;
+    CHECK_INT(verdict(NULL, 0), 4); /* alike, and unfit */
     healthy();
     cluster.of[MT_CLUSTER_host_d2h].value = 300e9;
     CHECK_INT(verdict(&cluster, 0.8), 4);
@@ -120,9 +123,25 @@ TEST(what_was_not_measured)
 TEST(processors_in_common)
 {
     healthy();
-    snprintf(facts[5].cpus, sizeof facts[5].cpus, "%s", facts[4].cpus);
+    facts[5].binding.cpus = facts[4].binding.cpus;
     CHECK_INT(verdict(NULL, 0.8), 0);
-    CHECK(strstr(printed, "n2: note: 2 ranks share processors 0:") && !strstr(printed, "n1: note"));
+    CHECK(strstr(printed, "n2: note: ranks 4-5 share processors with other ranks of their node (rank 4 on "
+                          "n2: 0): ") &&
+          !strstr(printed, "n1: note"));
+    for (int i = 4; i < 6; i++) facts[i].binding.whole = 1; /* told here as well */
+    CHECK_INT(verdict(NULL, 0.8), 0);
+    CHECK(strstr(printed, "n2: note: ranks 4-5 share processors"));
+}
+TEST(processors_far_from_the_gpu)
+{
+    healthy();
+    for (int i = 0; i < RANKS; i++) facts[i].binding.near = facts[i].binding.cpus;
+    CHECK_INT(verdict(NULL, 0.8), 0);
+    CHECK(!strstr(printed, "note"));
+    facts[3].binding.near = facts[2].binding.near;
+    CHECK_INT(verdict(NULL, 0.8), 0); /* the launcher's flags are wrong, and not the node */
+    CHECK(strstr(printed,
+                 "n1: note: rank 3 may use processors that are not beside the GPU (rank 3 on n1: 1, "));
 }
 int main(void)
 {
@@ -134,6 +153,7 @@ int main(void)
     RUN(what_no_one_should_have);
     RUN(what_was_not_measured);
     RUN(processors_in_common);
+    RUN(processors_far_from_the_gpu);
     remove_temporary_folder();
     return DONE();
 }

@@ -21,6 +21,8 @@ if [[ $(nproc) -ge 2 ]] && command -v taskset >/dev/null; then
         optim.warmup_steps=0 optim.decay_ratio=0
     check "fewer processors: works" ended 0
     check "fewer processors: whose" says '^binding   rank 1 may use fewer processors'
+    check "processors that two ranks have: whose, in the same message" \
+        says "^binding   .*; ranks 0-1 share processors with other ranks of their node \(rank 0 on $(hostname): "
     check "the phases of the start" says '^phases    launch [0-9.]+ s.*, data [0-9.]+ s.*, first batches [0-9.]+ s'
 fi
 objcopy --remove-section .note.gnu.build-id "$MT_BIN" "$work/another"

@@ -1,12 +1,12 @@
 # tests/cuemu/rules.mk, included by the top Makefile: the CUDA device's own sources under the emulator, in three
 # flavours; and the same kernels through nvcc.
-#   make cuemu    builds the test programs (tests/cuemu/test_cuemu.sh, part of `make check`, runs them)
+#   make cuemu    builds the test programs (tests/cuemu/test_cuemu_*.sh, part of `make check`, run them)
 #   make sm90     compiles cuda/*.cu for sm_90a, where a register spill is an error
 # Only NVIDIA's headers are needed; without them both targets say so and do nothing.
 CUEMU_INC := $(if $(filter 0,$(CUDA)),,$(cuda_inc))
 CUEMU_CXX ?= g++
 CUEMU_FLAVOURS := plain asan tsan
-CUEMU_TESTS := kernels streams ranks training bugs lt wrappers doctor $(if $(cudnn_found),dnn) $(if $(nccl_found),nccl)
+CUEMU_TESTS := kernels streams graphs ranks training bugs lt wrappers doctor $(if $(cudnn_found),dnn) $(if $(nccl_found),nccl)
 cuemu_more_plain := checkpoint
 
 # The library each flavour links, the flags of kernels and C code, those of the emulator itself: under ThreadSanitizer it

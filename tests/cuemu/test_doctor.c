@@ -103,9 +103,8 @@ TEST(one_gpu_has_no_peer)
     look(facts);
     setenv("CUEMU_DEVICES", "2", 1);
     CHECK(facts[0].x[MT_FACT_h2d] > 0 && isnan(facts[0].x[MT_FACT_p2p]));
-    snprintf(facts[1].node, sizeof facts[1].node, "n0");
     verdict(facts, NULL, 0);
-    CHECK(strstr(printed, "n0: note: its ranks see one GPU each"));
+    CHECK(!strstr(printed, "its ranks see one GPU each"));
 }
 TEST(no_gpu)
 {

@@ -12,7 +12,7 @@ if ! "${MAKE:-make}" --no-print-directory -s gpu-build >"$work/log" 2>&1; then
     fi
     tail -n 20 "$work/log"
 fi
-for program in here bench test_wrappers test_kernels test_streams test_ranks test_training; do
+for program in here bench test_wrappers test_graphs test_kernels test_streams test_ranks test_training; do
     check "$program is built" test -x "$gpu/$program"
 done
 needs() { ldd "$1" | awk '{ print $1 }' | grep -vE '^(linux-vdso|lib(c|m|rt|dl|pthread)\.so|/lib|libgcc_s)' || true; }

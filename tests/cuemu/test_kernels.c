@@ -115,6 +115,7 @@ TEST(embed_bwd)
 TEST(rmsnorm_fwd)
 {
     TRY(rmsnorm_fwd, "N=3 D=1032", .scalar = {F_(1e-5)}, .pad = 8);
+    TRY(rmsnorm_fwd, "N=19 D=128", .scalar = {F_(1e-5)}, .pad = 8);
     TRY(rmsnorm_fwd, "N=4 D=24", .scalar = {F_(1e-5)}, .pad = 3, .off = 1);
     TRY(rmsnorm_fwd, "N=0 D=8", .scalar = {F_(1e-5)});
 }
@@ -125,6 +126,7 @@ static void norms(struct trial *t)
 TEST(rmsnorm_bwd)
 {
     TRY(rmsnorm_bwd, "N=20 D=264 P=16", .fill = norms, .pad = 8);
+    TRY(rmsnorm_bwd, "N=19 D=128 P=16", .fill = norms, .pad = 8);
     TRY(rmsnorm_bwd, "N=5 D=37 P=16", .fill = norms, .without = " res ", .off = 1);
     TRY(rmsnorm_bwd, "N=0 D=8 P=16", .fill = norms);
 }

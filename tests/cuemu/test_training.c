@@ -230,6 +230,65 @@ TEST(record_equals_sim)
     }
 }
 
+/* The same bits with either option; returns how many graphs were launched with each. */
+unsigned long long cuemu_graph_launches(void) __attribute__((weak)); /* absent on a GPU */
+static void same_bits(const struct machine_run *k, const char *const how[2], unsigned long long launched[2])
+{
+    enum { FEW = STEPS < 3 ? STEPS : 3 };
+    struct outcome o[2] = {{.steps = FEW}, {.steps = FEW}};
+    bool ok = true;
+    for (int i = 0; i < 2; i++) {
+        const unsigned long long before = cuemu_graph_launches ? cuemu_graph_launches() : 0;
+        struct machine_run with = *k;
+        char options[512];
+        snprintf(options, sizeof options, "%s %s", k->options, how[i]);
+        with.options = options;
+        ok &= run_on_cuda(&o[i], &with);
+        launched[i] = cuemu_graph_launches ? cuemu_graph_launches() - before : 0;
+    }
+    if (ok && CHECK_INT(o[0].v.n, o[1].v.n)) {
+        CHECK(!memcmp(o[0].loss, o[1].loss, sizeof o[0].loss) &&
+              !memcmp(o[0].norm, o[1].norm, sizeof o[0].norm));
+        CHECK(!memcmp(o[0].v.at, o[1].v.at, (size_t)o[0].v.n * sizeof *o[0].v.at));
+    }
+    ranks_values_release(&o[0].v), ranks_values_release(&o[1].v);
+}
+TEST(host_threads)
+{
+    unsigned long long launched[2];
+    same_bits(&runs[0], (const char *const[]){"device.workers=1", "device.workers=3"}, launched);
+}
+
+/* What cannot become a graph is named, and launched one by one. */
+static void refused(const char *options)
+{
+    struct training t = {0};
+    struct mt_step step[2] = {{.loss = 0}};
+    char why[256] = "";
+    mt_err e = {0};
+    for (int i = 0; i < 2; i++) {
+        if (i) setenv("CUEMU_NO_GRAPHS", "1", 1);
+        const bool ok = small_open(&t, options, 1);
+        if (ok) small_batch(&t, 0, 0);
+        CHECK(ok && mt_session_run(&t.s, mt_train_step, &e) == MT_OK);
+        if (ok) step[i] = t.s.rank[0].step;
+        CHECK(ok && t.s.device->fell_back(t.s.backend, why, sizeof why) == i);
+        training_close(&t);
+    }
+    unsetenv("CUEMU_NO_GRAPHS");
+    CHECK(strstr(why, "graphs: some of them not: making a graph of "));
+    CHECK(step[0].loss == step[1].loss && step[0].norm == step[1].norm && step[0].norm > 0);
+}
+TEST(graphs)
+{
+    if (cuemu_graph_launches) refused("device.type=cuda device.graphs=on");
+    for (int i = 0; i < 2; i++) {
+        unsigned long long launched[2];
+        same_bits(&runs[3 * i], (const char *const[]){"device.graphs=off", "device.graphs=on"}, launched);
+        CHECK(!launched[0] && (launched[1] || !cuemu_graph_launches));
+    }
+}
+
 /* Of each operation: it is over after it began, its stream's one before was over by then, and what it waited for too. The sum
  * accounts for the whole step. */
 static void check_times(const struct mt_timeline *line)
@@ -317,8 +376,13 @@ TEST(nothing_to_report)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1 && !strcmp(argv[1], "bits")) {
+        RUN(host_threads);
+        RUN(graphs);
+        return DONE();
+    }
     if (SANITIZED) {
         RUN(nothing_to_report);
         return DONE();
@@ -327,6 +391,8 @@ int main(void)
     RUN(bf16);
     RUN(further_tokens);
     RUN(router);
+    RUN(host_threads);
+    RUN(graphs);
     RUN(record_equals_sim);
     RUN(traced);
     RUN(windows);

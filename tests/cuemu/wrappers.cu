@@ -21,6 +21,11 @@ __device__ void store_d(float *d, const float (&f)[4])
     for (int i = 0; i < 4; i++) d[(g + i / 2 * 8) * 8 + t + i % 2] = f[i];
 }
 
+__global__ void scale_kernel(float *y, const float *x, float a, int n)
+{
+    const int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    if (i < n) y[i] = a * x[i];
+}
 __global__ void mma_kernel(float *d, const uint16_t *a, const uint16_t *b)
 {
     const int g = (int)threadIdx.x / 4, t = (int)threadIdx.x % 4 * 2;
@@ -127,4 +132,8 @@ cudaError_t wrap_exp2(float *y, const float *x, int n, cudaStream_t s)
 cudaError_t wrap_warp_sum(float *y, const float *x, int n, cudaStream_t s)
 {
     return MT_LAUNCH(sum_kernel, dim3((unsigned)n / 32), dim3(32), 0, s, y, x);
+}
+cudaError_t wrap_scale(float *y, const float *x, float a, int n, cudaStream_t s)
+{
+    return MT_LAUNCH(scale_kernel, dim3((unsigned)(n + 127) / 128), dim3(128), 0, s, y, x, a, n);
 }

@@ -1,4 +1,4 @@
-/* wrappers.h: kernels that use one PTX wrapper of cuda/include/mt_cuda.cuh each; the same on the emulator
+/* wrappers.h: kernels that use one PTX wrapper of cuda/include/mt_cuda.cuh each, and one that uses none; the same on the emulator
  * and on a GPU. */
 #ifndef MT_TESTS_WRAPPERS_H
 #define MT_TESTS_WRAPPERS_H
@@ -21,6 +21,8 @@ cudaError_t wrap_named_barriers(float *y, const float *x, int n, cudaStream_t s)
 cudaError_t wrap_exp2(float *y, const float *x, int n, cudaStream_t s);
 /* y[0] = sum of x, n a multiple of 32, by warp sums and an atomic; y[0] must be 0. */
 cudaError_t wrap_warp_sum(float *y, const float *x, int n, cudaStream_t s);
+/* y = a x */
+cudaError_t wrap_scale(float *y, const float *x, float a, int n, cudaStream_t s);
 #ifdef __cplusplus
 }
 #endif

@@ -18,6 +18,24 @@ TEST(fill_zero)
             free(zero);
         }
 }
+/* Large areas are written in another way: to the last byte, and not one beyond, wherever they begin. */
+TEST(fill_large)
+{
+    const int64_t bytes = (3 << 20) + 17, guard = 64;
+    char *area = malloc((size_t)(bytes + 2 * guard));
+    for (int64_t skip = 1; skip <= guard; skip += 21) {
+        struct mt_call c = {.op = MT_OP_fill0, .arg = {area + skip}, .bytes = {bytes}};
+        memset(area, 0x5a, (size_t)(bytes + 2 * guard));
+        mt_cpu_fill0(&c, 0, 1, NULL, NULL);
+        int64_t wrong = 0;
+        for (int64_t i = 0; i < bytes + 2 * guard; i++) {
+            bool inside = i >= skip && i < skip + bytes;
+            wrong += area[i] != (inside ? 0 : 0x5a);
+        }
+        CHECK_INT(wrong, 0);
+    }
+    free(area);
+}
 TEST(fill_value)
 {
     for (int i = 0; i < 5; i++) {
@@ -111,6 +129,7 @@ TEST(normal_values)
 int main(void)
 {
     RUN(fill_zero);
+    RUN(fill_large);
     RUN(fill_value);
     RUN(copies);
     RUN(cast);

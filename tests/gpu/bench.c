@@ -190,9 +190,10 @@ static int step(int n, char **options)
     }
     const struct mt_shape *d = &t.s.rank[0].model.shape;
     const double rate = (double)(t.cfg.train_global_batch * t.cfg.train_seq_len) / best;
+    const double flops = mt_flops_per_token(d, (double)d->S), peak = mt_cuda_peak_flops(0, t.cfg.train_dtype);
     printf("step %.2f ms, %.0f tokens/s, MFU %.1f%%, loss %.4f\n", 1e3 * best, rate,
-           100 * rate * mt_flops_per_token(d, (double)d->S) / mt_cuda_peak_flops(0, t.cfg.train_dtype),
-           t.s.rank[0].step.loss / (double)t.s.rank[0].step.valid);
+           100 * rate * flops / peak, t.s.rank[0].step.loss / (double)t.s.rank[0].step.valid);
+    printf("MFU: %.6e FLOPs a token, a peak of %.6e FLOP/s\n", flops, peak);
     training_close(&t);
     return !ok || check_.this_failed;
 }

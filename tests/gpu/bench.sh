@@ -9,7 +9,10 @@ status=0
 model=(vocab=32768 dim=2048 layers=8 heads=16 kv_heads=4 head_dim=128 qk_norm=true first_dense=0 experts=32 top_k=4
     expert_ffn=1024)
 "$dir/bench" kernels || status=1
-"$dir/bench" step "${model[@]/#/model.}" train.seq_len=4096 train.micro_batch=4 train.global_batch=4 train.dtype=bf16 \
-    recompute.policy=none optim.warmup_steps=0 || status=1
-if [[ -n $python ]]; then "$python" -B tests/gpu/bench_torch.py || status=1; fi
+step=$("$dir/bench" step "${model[@]/#/model.}" train.seq_len=4096 train.micro_batch=4 train.global_batch=4 train.dtype=bf16 \
+    recompute.policy=none optim.warmup_steps=0) || status=1
+printf '%s\n' "$step"
+# What a token takes, and the peak, are the same for both.
+read -r flops peak < <(sed -nE 's|^MFU: ([0-9.e+]+) FLOPs a token, a peak of ([0-9.e+]+) FLOP/s$|\1 \2|p' <<<"$step")
+if [[ -n $python ]]; then "$python" -B tests/gpu/bench_torch.py "${flops:-0}" "${peak:-0}" || status=1; fi
 exit $status

@@ -1,4 +1,7 @@
-"""PyTorch's side of `make bench-gpu`: attention of the shapes in bench.c, and steps of the model in bench.sh."""
+"""PyTorch's side of `make bench-gpu`: attention of the shapes in bench.c, and steps of the model in bench.sh.
+
+    bench_torch.py FLOPS PEAK     of a token, and of the GPU a second, by which MFU counts; 0: it is not told
+"""
 import json
 import subprocess
 import sys
@@ -7,6 +10,7 @@ import torch
 import torch.nn.functional as nnf
 
 DOCUMENT = 4096
+FLOPS, PEAK = (float(x) for x in sys.argv[1:3])
 MODEL = {"vocab": 32768, "dim": 2048, "layers": 8, "heads": 16, "kv_heads": 4, "head_dim": 128, "qk_norm": True, "experts": 32,
          "top_k": 4, "expert_ffn": 1024, "seq": 4096, "batch": 4, "dtype": "bf16", "threads": 8, "optimizer": "muon",
          "device": "cuda", "form": "loop", "compiled": False}
@@ -52,7 +56,9 @@ def steps(count=10):
                 took.append(float(p.stdout.readline().split()[0]))
             p.stdin.close()
         best = min(took[1:])
-        print(f"PyTorch step, {form}, {job['optimizer']}: {1e3 * best:.2f} ms, {job['seq'] * job['batch'] / best:.0f} tokens/s")
+        rate = job["seq"] * job["batch"] / best
+        mfu = f", MFU {100 * rate * FLOPS / PEAK:.1f}%" if FLOPS > 0 and PEAK > 0 else ""
+        print(f"PyTorch step, {form}, {job['optimizer']}: {1e3 * best:.2f} ms, {rate:.0f} tokens/s{mfu}")
 
 
 print(f"PyTorch {torch.__version__} on {torch.cuda.get_device_name()}")

@@ -20,8 +20,8 @@ run() { # WHAT COMMAND...
     [[ $rc == 0 ]] || echo "exit status $rc"
     passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 }
-# PTX wrappers; every operation; streams; ranks of one process on one GPU; training beside the cpu; NCCL with one rank
-for test in wrappers kernels streams ranks training nccl; do
+# PTX wrappers; captures; every operation; streams; ranks of one process on one GPU; training beside the cpu; NCCL with one rank
+for test in wrappers graphs kernels streams ranks training nccl; do
     if [[ -x $dir/test_$test ]]; then
         run "$test" "$dir/test_$test"
     else

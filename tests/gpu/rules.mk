@@ -4,7 +4,7 @@
 #   make gpu-build    builds both, which needs no GPU
 # nvcc and a C compiler are all they need: no MPI, no libyaml, cJSON, xxHash and so on (scripts/bare.sh). Without a GPU both
 # end with "no GPU here" and status 77 of the script (make's own is 2).
-GPU_TESTS := wrappers kernels streams ranks training $(patsubst tests/cuemu/test_%.c,%,$(wildcard tests/cuemu/test_nccl.c))
+GPU_TESTS := wrappers graphs kernels streams ranks training $(patsubst tests/cuemu/test_%.c,%,$(wildcard tests/cuemu/test_nccl.c))
 GPU_DIR := $(BUILD)/gpu
 .PHONY: gpu-build check-gpu bench-gpu
 

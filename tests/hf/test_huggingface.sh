@@ -35,6 +35,31 @@ for family in qwen3_moe mixtral glm4_moe qwen3 qwen2 llama deepseek_v3 deepseek_
     check "$family: the same options" cmp -s <(options_of "$work/$family") <(options_of "$work/$family.again")
 done
 
+# The tokenizer's files pass through import, training and export: those of the folder whose names are known, or what is named
+mkdir "$work/hub" "$work/cards"
+cp "$golden/qwen3_moe"/* "$work/hub"
+echo '{"model": 1}' >"$work/hub/tokenizer.json"
+echo '{"special": 2}' >"$work/hub/special_tokens_map.json"
+echo 'a card' | tee "$work/hub/README.md" >"$work/cards/card.txt"
+run "$MT_BIN" ckpt import "$work/hub" "$work/hub.ck"
+check "a folder with a tokenizer: told" says "^tokenizer: data.tokenizer is $(realpath "$work/hub"), for exports\$"
+run "$MT_BIN" ckpt export "$work/hub.ck" "$work/hub.out"
+check "a folder with a tokenizer: the export has it" ended 0
+check "a folder with a tokenizer: its files" cmp -s <(cd "$work/hub.out" && ls) <(printf '%s\n' config.json model.safetensors special_tokens_map.json tokenizer.json)
+check "a folder with a tokenizer: as they were" cmp -s "$work/hub/tokenizer.json" "$work/hub.out/tokenizer.json"
+run "$MT_BIN" ckpt export "$work/hub.ck" "$work/hub.named" --tokenizer "$work/cards/card.txt"
+check "a tokenizer's file that is named is all" cmp -s <(cd "$work/hub.named" && ls) <(printf '%s\n' card.txt config.json model.safetensors)
+mv "$work/hub" "$work/hub.moved"
+run "$MT_BIN" ckpt export "$work/hub.ck" "$work/hub.none"
+check "a tokenizer that is gone: exit code" ended 2
+check "a tokenizer that is gone: said" says "^moetitan: taking data.tokenizer of the checkpoint \(.*--no-tokenizer .*: cannot find the tokenizer's '.*/hub': No such file"
+check "a tokenizer that is gone: nothing is left" test ! -e "$work/hub.none"
+run "$MT_BIN" ckpt export "$work/hub.ck" "$work/hub.none" --no-tokenizer
+check "no tokenizer: the export" ended 0
+check "no tokenizer: no files" cmp -s <(cd "$work/hub.none" && ls) <(printf '%s\n' config.json model.safetensors)
+run "$MT_BIN" ckpt export "$work/hub.ck" "$work/hub.both" --no-tokenizer --tokenizer README.md
+check "both: refused" ended 2
+
 # A run's own checkpoint: f32 there and back; bf16 twice is the same as once
 run make_small_run model.bias_rate=0.01 model.score=sigmoid model.qk_norm=true
 check "a run that saves" ended 0

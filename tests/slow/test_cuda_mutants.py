@@ -44,8 +44,8 @@ MUTANTS = [
      "kernels", "route_sort", "t"),
     ("sort: a scan's sums overwritten early", "cuda/sort.cu", "*carry += all;\n    __syncthreads();", "*carry += all;", "kernels",
      "route_sort", "t"),
-    ("norm: one element too many", "cuda/rmsnorm.cu", "i < packs; i += THREADS) {\n        float f[V], g[V];",
-     "i <= packs; i += THREADS) {\n        float f[V], g[V];", "kernels", "rmsnorm_fwd", "pa"),
+    ("norm: one element too many", "cuda/rmsnorm.cu", "i < packs; i += LANES) {\n        float f[V], g[V];",
+     "i <= packs; i += LANES) {\n        float f[V], g[V];", "kernels", "rmsnorm_fwd", "pa"),
     ("documents: each in the place behind its own", "cuda/documents.cu", "int k = before[t] - mine;", "int k = before[t] - mine + 1;",
      "dnn", "", "p"),
     ("documents: lengths read before they are written", "cuda/documents.cu",
@@ -57,6 +57,8 @@ MUTANTS = [
     ("host: a member's buffer is free before all have pulled", "cuda/collective.c", "return meet(g, at, 1, e);",
      "return MT_OK;", "ranks", "", "pt"),
     ("host: pieces pulled before all have come", "cuda/collective.c", "MT_TRY(meet(g, at, 0, e));", "", "ranks", "", "pt"),
+    ("host: a stretch is not given before another stream waits for it", "cuda/graphs.c", "inside || s->id == MT_COMPUTE ?",
+     "s->id == MT_COMPUTE ?", "training", "bits", "p"),
     ("host: half a copy", "cuda/launch.c", "return done(c, cudaMemcpyAsync(c->arg[0], c->arg[1], (size_t)c->bytes[0], kind",
      "return done(c, cudaMemcpyAsync(c->arg[0], c->arg[1], (size_t)c->bytes[0] / 2, kind", "kernels", "copy_h2d", "p"),
 ]
@@ -77,9 +79,11 @@ def build(flavour, changed, compiled, source, program, work):
     subprocess.run(command + flags.split() + [f"-I{work}"] + INCLUDES + ["-c", target, "-o", obj], check=True)
     original = f"{folder}/{os.path.splitext(compiled)[0]}.o"
     objects = [o for o in glob.glob(f"{folder}/cuda/*.o") + glob.glob(f"{folder}/tests/cuemu/src/*.o") +
-               glob.glob(f"{folder}/tests/cuemu/*.o") if o != original and not re.search(r"/test_\w+\.o$", o)]
+               glob.glob(f"{folder}/tests/cuemu/*.o") if o != original and not re.search(r"/(test_\w+|dnn_shapes)\.o$", o)]
     out = f"{work}/mutant"
     libs = "-lyaml -lcjson -lpcre2-8 -lutf8proc -lzstd -lm -lpthread -ldl".split()
+    if library == "release":  # the one that has MPI, where there is any
+        libs += subprocess.run(["scripts/mpi.sh", "libs"], capture_output=True, text=True).stdout.split()
     subprocess.run(["g++"] + flags.split() + ["-rdynamic", "-o", out, f"{folder}/tests/cuemu/test_{program}.o", obj] + objects +
                    [f"{BUILD}/{library}/libmoetitan.a"] + libs, check=True)
     return out

@@ -15,6 +15,7 @@ id=${1#--id=} memory=97871
 [[ $(hostname) != n1 || $id != 2 ]] || memory=80000
 case $2 in
 *memory.total*) echo "$memory, 1980, NVIDIA GH200 $id" ;;
+*bus_id*) printf '%08X:01:00.0\n' $((9 + id)) ;;
 *ecc*) echo 0 ;;
 *slowdown) echo "Not Active" ;;
 *) exit 2 ;;
@@ -42,7 +43,7 @@ check "the rank with the bad GPU is named, and why" says '^n1: rank 2: GPU GiB i
 check "no other is" test "$(grep -c '^n[12]: ranks\? ' "$work/out")" = 1
 check "in one line" says '^moetitan: .*not fit to train.*: n1; noted in run/jobs/exclude$'
 check "noted" grep -qx n1 run/jobs/exclude
-check "who shares processors is told" says '^n1: note: 4 ranks share processors'
+check "who shares processors is told" says '^n1: note: ranks 0-3 share processors with other ranks of their node \(rank 0 on n1: '
 
 doctor -N 2 --ntasks-per-node=4 --gres=gpu:4 -- --cluster "$root/configs/clusters/jupiter.yaml"
 check "less memory than the cluster file says: both nodes" says 'not fit to train.*: n1,n2$'
@@ -51,6 +52,17 @@ check "the good node alone: exit code 0" ended 0
 check "the good node alone: fit" says '^all nodes are fit$'
 doctor -w n2 -N 1 --ntasks-per-node=4 --gpus-per-task=1 --gpu-bind=single:1 --
 check "tasks that see one GPU each" says '^n2 +4 .* 1 +95\.6 .*NVIDIA GH200 0$'
+if [[ -d /sys/bus/pci/devices && $(nproc) -ge 2 ]]; then
+    # processors of another GPU's memory node: folders of the system that say so, and ranks that are bound against them
+    mkdir -p devices/0009:01:00.0 devices/000a:01:00.0
+    echo 0 >devices/0009:01:00.0/local_cpulist
+    echo 1 >devices/000a:01:00.0/local_cpulist
+    run timeout 60 srun --mpi=pmix -w n2 -N 1 --ntasks-per-node=2 --gres=gpu:4 unshare --mount bash -c \
+        "mount --bind devices /sys/bus/pci/devices && exec taskset -c \$((1 - SLURM_LOCALID)) $MT_BIN doctor --quick --tolerance 0"
+    check "processors of another GPU: told" \
+        says '^n2: note: ranks 0-1 may use processors that are not beside the GPU \(rank 0 on n2: 1, its GPU 0009:01:00\.0 is beside 0\)'
+    check "processors of another GPU: and no fault of the node" ended 0
+fi
 doctor -w n2 -N 1 --ntasks-per-node=4 --gres=gpu:2 --
 check "more ranks than GPUs: exit code 8" ended 8
 check "more ranks than GPUs: said" says 'local rank 2 has no GPU: its node shows 2'

@@ -7,8 +7,11 @@ glm=(train.steps=20 train.eval_interval=0 ckpt.interval=8)
 event() { grep -qE "\"event\": \"$1\", \"text\": \"$2" "$at/run/events.jsonl"; }
 
 at=$work/each
-run train "$at" "${glm[@]}" ckpt.export_dir=hf ckpt.keep_last=1
+mkdir -p "$work/words"
+echo '{}' >"$work/words/tokenizer.json"
+run train "$at" "${glm[@]}" ckpt.export_dir=hf ckpt.keep_last=1 data.tokenizer="$work/words"
 check "after each save" ended 0
+check "after each save: the tokenizer's file" cmp -s "$work/words/tokenizer.json" "$at/hf/step-00000020/tokenizer.json"
 check "after each save: the last one is there" test -s "$at/hf/step-00000020/config.json"
 check "after each save: told" says '^step +20  exported to hf/step-00000020: 1 file of weights, bf16 in [0-9.]+ s$'
 check "after each save: in the events" event export 'hf/step-00000020: 1 file'
@@ -28,6 +31,11 @@ echo >"$at/hf"
 run train "$at" "${glm[@]}" ckpt.export_dir=hf/below
 check "a folder that cannot be made: the run ends well" ended 0
 check "a folder that cannot be made: told" says "step 8 is not exported to 'hf/below/step-00000008': cannot"
+
+at=$work/no_tokenizer
+run train "$at" "${glm[@]}" ckpt.export_dir=hf data.tokenizer=nowhere
+check "a tokenizer that is not there: before the first step" ended 2
+check "a tokenizer that is not there: told" says "data.tokenizer: cannot read 'nowhere', which exports to ckpt.export_dir are to get: No such file"
 
 # The first export stands still: no step waits for it, what it reads stays, the next is left out, and the end does not wait longer than it is told.
 cat >"$work/stands.c" <<'END'
@@ -74,7 +82,7 @@ until_file() { # PATTERN
 }
 check "a long run" until_file "$at/run/metrics.jsonl"
 touch "$at/run/export"
-check "RUN/export: it is there" until_file "$at/run/export-step-*/config.json"
+check "RUN/export: it is there" until_file "$at/run/export-step-*[0-9]/config.json"
 check "RUN/export is gone" test ! -e "$at/run/export"
 touch "$at/run/stop"
 rc=0

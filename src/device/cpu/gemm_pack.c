@@ -23,15 +23,14 @@ static int64_t padded(int64_t k, int64_t align)
 typedef uint32_t four __attribute__((vector_size(16), aligned(4), may_alias));
 MT_VEC_INLINE void turn_4x4(uint32_t *out, int64_t ldo, const uint32_t *in, int64_t ldi)
 {
-    const four low = {0, 4, 1, 5}, high = {2, 6, 3, 7}, first = {0, 1, 4, 5}, second = {2, 3, 6, 7};
     four a = *(const four *)in, b = *(const four *)(in + ldi), c = *(const four *)(in + 2 * ldi),
          d = *(const four *)(in + 3 * ldi);
-    four ab = __builtin_shuffle(a, b, low), cd = __builtin_shuffle(c, d, low);
-    *(four *)out = __builtin_shuffle(ab, cd, first);
-    *(four *)(out + ldo) = __builtin_shuffle(ab, cd, second);
-    ab = __builtin_shuffle(a, b, high), cd = __builtin_shuffle(c, d, high);
-    *(four *)(out + 2 * ldo) = __builtin_shuffle(ab, cd, first);
-    *(four *)(out + 3 * ldo) = __builtin_shuffle(ab, cd, second);
+    four ab = __builtin_shufflevector(a, b, 0, 4, 1, 5), cd = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+    *(four *)out = __builtin_shufflevector(ab, cd, 0, 1, 4, 5);
+    *(four *)(out + ldo) = __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
+    ab = __builtin_shufflevector(a, b, 2, 6, 3, 7), cd = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    *(four *)(out + 2 * ldo) = __builtin_shufflevector(ab, cd, 0, 1, 4, 5);
+    *(four *)(out + 3 * ldo) = __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
 }
 
 /* A float, or two bf16. */
@@ -159,11 +158,11 @@ typedef uint16_t eight __attribute__((vector_size(16), aligned(4), may_alias));
 typedef uint64_t two __attribute__((vector_size(16), aligned(4), may_alias));
 MT_VEC_INLINE void turn_four(uint32_t *out, const uint32_t *in)
 {
-    const eight blocks = {0, 2, 1, 3, 4, 6, 5, 7};
-    two a = (two)__builtin_shuffle(*(const eight *)in, blocks),
-        b = (two)__builtin_shuffle(*(const eight *)(in + MT_PANEL), blocks);
-    *(two *)out = __builtin_shuffle(a, b, (two){0, 2});
-    *(two *)(out + MT_PANEL) = __builtin_shuffle(a, b, (two){1, 3});
+    eight x = *(const eight *)in, y = *(const eight *)(in + MT_PANEL);
+    two a = (two)__builtin_shufflevector(x, x, 0, 2, 1, 3, 4, 6, 5, 7),
+        b = (two)__builtin_shufflevector(y, y, 0, 2, 1, 3, 4, 6, 5, 7);
+    *(two *)out = __builtin_shufflevector(a, b, 0, 2);
+    *(two *)(out + MT_PANEL) = __builtin_shufflevector(a, b, 1, 3);
 }
 
 /* Padding of the source is zero, so whole blocks may be turned up to the padded edges. */

@@ -34,9 +34,8 @@ static void fwd_layout(struct fwd *f)
 MT_VEC_INLINE float greatest(const float s[ATT_KEYS])
 {
     float lane[MT_LANES];
-    for (int j = 0; j < MT_LANES; j++) lane[j] = s[j] > -FLT_MAX ? s[j] : -FLT_MAX;
-    for (int i = MT_LANES; i < ATT_KEYS; i += MT_LANES)
-        for (int j = 0; j < MT_LANES; j++) lane[j] = s[i + j] > lane[j] ? s[i + j] : lane[j];
+    for (int j = 0; j < MT_LANES; j++) lane[j] = -FLT_MAX;
+    for (int i = 0; i < ATT_KEYS; i += MT_LANES) mt_vec_raise(lane, s + i);
     return mt_vec_top(lane);
 }
 

@@ -1,17 +1,39 @@
 /* k_memory.c: filling, copying and casting of whole buffers. */
 #include <string.h>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 #include "device/cpu/kernels.h"
 #include "device/cpu/vec.h"
 
 enum { GRAIN = 4096 };
 
+/* What no second-level cache holds is written past the caches, which saves reading it first. */
+enum { STREAM_BYTES = 2 << 20 };
+static void fill_zeros(char *x, int64_t bytes)
+{
+#if defined(__SSE2__) && !defined(__SANITIZE_THREAD__) /* which does not see such stores */
+    int64_t skip = -(int64_t)(uintptr_t)x & 63, i = skip;
+    if (bytes >= STREAM_BYTES) {
+        memset(x, 0, (size_t)skip);
+        for (; i + 64 <= bytes; i += 64)
+            for (int j = 0; j < 64; j += 16)
+                _mm_stream_si128((__m128i *)(void *)(x + i + j), _mm_setzero_si128());
+        _mm_sfence();
+        x += i;
+        bytes -= i;
+    }
+#endif
+    memset(x, 0, (size_t)bytes);
+}
+
 void mt_cpu_fill0(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
 {
     (void)scratch, (void)dev;
     int64_t lo, hi;
     mt_share(c->bytes[0], GRAIN, part, parts, &lo, &hi);
-    if (hi > lo) memset((char *)MT_ARGS(fill0, c)->x + lo, 0, (size_t)(hi - lo));
+    if (hi > lo) fill_zeros((char *)MT_ARGS(fill0, c)->x + lo, hi - lo);
 }
 
 MT_VEC void mt_cpu_fill_f32(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)

@@ -63,7 +63,7 @@ MT_VEC_INLINE float mt_vec_fold(const float *lane)
 {
     const mt_four *v = (const mt_four *)lane;
     mt_four s = (v[0] + v[2]) + (v[1] + v[3]);
-    s += __builtin_shuffle(s, (mt_four_bits){2, 3, 0, 1});
+    s += __builtin_shufflevector(s, s, 2, 3, 0, 1);
     return s[0] + s[1];
 }
 /* The greater of each two; of a NaN and a number, the first one given unless the second is greater. */
@@ -72,12 +72,21 @@ MT_VEC_INLINE mt_four mt_four_max(mt_four a, mt_four b)
     mt_four_bits above = (mt_four_bits)(b > a);
     return (mt_four)(((mt_four_bits)b & above) | ((mt_four_bits)a & ~above));
 }
+/* lane[j] = x[j] where that is greater. In vectors, since compilers make a branch or a chain of scalars of the loop. */
+MT_VEC_INLINE void mt_vec_raise(float lane[MT_LANES], const float *x)
+{
+    typedef float all __attribute__((vector_size(64), aligned(4), may_alias));
+    typedef int32_t all_bits __attribute__((vector_size(64), aligned(4), may_alias));
+    all a = *(const all *)lane, b = *(const all *)x;
+    all_bits above = (all_bits)(b > a);
+    *(all *)lane = (all)(((all_bits)b & above) | ((all_bits)a & ~above));
+}
 /* The greatest of 16 numbers. */
 MT_VEC_INLINE float mt_vec_top(const float *lane)
 {
     const mt_four *v = (const mt_four *)lane;
     mt_four s = mt_four_max(mt_four_max(v[0], v[2]), mt_four_max(v[1], v[3]));
-    s = mt_four_max(s, __builtin_shuffle(s, (mt_four_bits){2, 3, 0, 1}));
+    s = mt_four_max(s, __builtin_shufflevector(s, s, 2, 3, 0, 1));
     return s[1] > s[0] ? s[1] : s[0];
 }
 /* Element i goes to lane i mod 16, in ascending order. Over at most MT_CHUNK elements no lane adds more than 32. */
@@ -105,8 +114,7 @@ MT_VEC_INLINE float mt_vec_max(const float *x, int64_t n)
     float lane[MT_LANES], top = -FLT_MAX;
     for (int j = 0; j < MT_LANES; j++) lane[j] = -FLT_MAX;
     int64_t i = 0;
-    for (; i + MT_LANES <= n; i += MT_LANES)
-        for (int j = 0; j < MT_LANES; j++) lane[j] = x[i + j] > lane[j] ? x[i + j] : lane[j];
+    for (; i + MT_LANES <= n; i += MT_LANES) mt_vec_raise(lane, x + i);
     for (; i < n; i++) top = x[i] > top ? x[i] : top;
     float most = mt_vec_top(lane);
     return most > top ? most : top;

@@ -35,13 +35,25 @@ void next()
 {
     ThreadState *self = me(), *n = pop();
     if (n == self) return;
-    if (n) {
-        cur = n;
-        switch_fiber(n->fiber);
-    } else {
+    if (n)
+        go_to(n);
+    else {
         cur = nullptr;
         switch_fiber(host_fiber());
     }
+}
+/* The caller's thread is over: its fiber takes up one that has not begun, or comes back when it has one. */
+void next_on(Fiber *fiber)
+{
+    ThreadState *n = pop();
+    if (n && !n->fiber) {
+        n->fiber = fiber;
+        cur = n;
+        return;
+    }
+    machine.idle[machine.n_idle++] = fiber;
+    cur = n;
+    switch_fiber(n ? n->fiber : host_fiber());
 }
 
 void where(const ThreadState *t, char *buf, size_t n)
@@ -52,6 +64,12 @@ void where(const ThreadState *t, char *buf, size_t n)
 }
 } // namespace
 
+void go_to(ThreadState *t)
+{
+    if (!t->fiber) t->fiber = machine.idle[--machine.n_idle];
+    cur = t;
+    switch_fiber(t->fiber);
+}
 void push(ThreadState *t)
 {
     t->state = READY;
@@ -206,7 +224,7 @@ void check_barrier(const Barrier &b, int id, int n, const char *file, int line)
     const int threads = (int)machine.threads;
     if (n && (n % 32 || n > threads)) fault(file, line, "barrier %d: thread count %d", id, n);
     if (n) return;
-    if (b.waiting && (b.wait[0]->line != line || strcmp(b.wait[0]->file, file)))
+    if (b.waiting && (b.wait[0]->line != line || (b.wait[0]->file != file && strcmp(b.wait[0]->file, file))))
         fault(file, line, "divergent __syncthreads: thread %u waits at %s:%d", b.wait[0]->linear,
               b.wait[0]->file, b.wait[0]->line);
     if (machine.live != threads)
@@ -313,7 +331,7 @@ void cp_async(void *dst, const void *src, int bytes, int src_bytes, const char *
     }
     if (t->copy_tail - t->copy_head == MAX_COPIES)
         fault(file, line, "more than %u cp.async in flight in a thread", MAX_COPIES);
-    t->copies[t->copy_tail++ % MAX_COPIES] = c;
+    machine.copies[t->linear][t->copy_tail++ % MAX_COPIES] = c;
 }
 void cp_async_commit()
 {
@@ -323,7 +341,7 @@ void cp_async_wait(int keep)
 {
     ThreadState *t = me();
     for (; t->copy_head != t->copy_tail; t->copy_head++) {
-        Copy &c = t->copies[t->copy_head % MAX_COPIES];
+        const Copy &c = machine.copies[t->linear][t->copy_head % MAX_COPIES];
         if (c.group >= t->group - keep) break;
         move(c);
     }
@@ -331,7 +349,8 @@ void cp_async_wait(int keep)
 
 } // namespace cuemu
 
-/* A fiber runs one CUDA thread after another, for ever. */
+/* A fiber runs one CUDA thread after another, for ever: kernels without barriers need one alone. Not so under ThreadSanitizer, where what
+ * two threads did must not look like one's. */
 extern "C" void cuemu_enter()
 {
     using namespace cuemu;
@@ -340,6 +359,6 @@ extern "C" void cuemu_enter()
         acquire(&machine.launch_tags->start);
         machine.body->run();
         thread_end();
-        next();
+        next_on(me()->fiber);
     }
 }

@@ -16,7 +16,7 @@ struct Copy {
     int bytes, src_bytes, group;
 };
 struct ThreadState : Thread {
-    Fiber *fiber;
+    Fiber *fiber; /* null: it has not begun, and gets one when it does */
     State state;
     /* the collective or barrier it waits in, and where */
     unsigned mask;
@@ -24,10 +24,8 @@ struct ThreadState : Thread {
     void *arg;
     const char *what, *file;
     int line, bar;
-    /* cp.async: groups committed so far, and a ring of copies; nothing here allocates inside a fiber */
-    int group;
+    int group; /* cp.async: groups committed so far, and its ring of copies */
     unsigned copy_head, copy_tail;
-    Copy copies[MAX_COPIES];
     uint64_t warp_syncs; /* __syncwarp so far: picks the tag */
 };
 struct Warp {
@@ -50,10 +48,13 @@ enum Policy { FWD, REV, RANDOM };
 /* One a process, like the runtime that it stands in for. Static: TSan would take a `new` for a write. */
 struct Machine {
     ThreadState thread[MAX_THREADS];
+    Copy copies[MAX_THREADS][MAX_COPIES]; /* beside the threads, which are walked through all the time; made once */
     Warp warp[32];
     Barrier bar[MAX_BARRIERS];
     ThreadState *ready[2 * MAX_THREADS]; /* a deque; a thread is in it at most once */
     unsigned head, tail;
+    Fiber *idle[MAX_THREADS]; /* fibers of the block that no thread is on */
+    size_t n_idle;
     size_t threads;
     int live;
     uint64_t progress; /* collectives, barriers, threads begun */
@@ -68,6 +69,7 @@ extern Machine machine;
 void read_policy(); /* CUEMU_SCHED, once */
 
 #if CUEMU_WITH_TSAN
+constexpr bool OWN_FIBERS = true; /* each thread of a block has its own from the beginning */
 inline void acquire(uint64_t *t)
 {
     __tsan_acquire(t);
@@ -77,11 +79,13 @@ inline void release(uint64_t *t)
     __tsan_release(t);
 }
 #else
+constexpr bool OWN_FIBERS = false;
 inline void acquire(uint64_t *) {}
 inline void release(uint64_t *) {}
 #endif
 
 void push(ThreadState *t); /* it may run */
+void go_to(ThreadState *t); /* from here on it runs, from where it stands or from its beginning */
 ThreadState *pop();        /* by policy; null: none may */
 [[noreturn]] void stuck(); /* nobody may run, and threads live */
 

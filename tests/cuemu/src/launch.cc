@@ -64,14 +64,13 @@ size_t blocks_apart(size_t blocks, size_t threads)
 #endif
 }
 
-void begin_thread(size_t i, Fiber *fiber)
+void begin_thread(unsigned i, uint3 tid, Fiber *fiber)
 {
     ThreadState &t = machine.thread[i];
-    const dim3 &b = block_dim;
-    t.tid = uint3{(unsigned)(i % b.x), (unsigned)(i / b.x % b.y), (unsigned)(i / b.x / b.y)};
-    t.linear = (unsigned)i;
-    t.lane = (unsigned)i & 31;
-    t.warp = (unsigned)i >> 5;
+    t.tid = tid;
+    t.linear = i;
+    t.lane = i & 31;
+    t.warp = i >> 5;
     t.fiber = fiber;
     t.group = 0;
     t.copy_head = t.copy_tail = 0;
@@ -80,6 +79,18 @@ void begin_thread(size_t i, Fiber *fiber)
     t.warp_syncs = 0;
     machine.warp[t.warp].live |= 1u << t.lane;
     push(&t);
+}
+
+void begin_threads(Fiber *const *fiber)
+{
+    const dim3 &b = block_dim;
+    unsigned i = 0;
+    for (unsigned z = 0; z < b.z; z++)
+        for (unsigned y = 0; y < b.y; y++)
+            for (unsigned x = 0; x < b.x; x++, i++)
+                begin_thread(i, uint3{x, y, z}, OWN_FIBERS ? fiber[i] : nullptr);
+    machine.n_idle = 0;
+    for (; !OWN_FIBERS && i; i--) machine.idle[machine.n_idle++] = fiber[i - 1];
 }
 
 void run_block(Fiber *const *fiber)
@@ -91,11 +102,9 @@ void run_block(Fiber *const *fiber)
     machine.head = machine.tail = 0;
     for (auto &w : machine.warp) w.live = w.waiting = 0;
     for (auto &b : machine.bar) b.arrived = b.sum = b.waiting = 0;
-    for (size_t i = 0; i < machine.threads; i++) begin_thread(i, fiber[i]);
+    begin_threads(fiber);
     machine.progress += machine.threads;
-    ThreadState *first = pop();
-    cur = first;
-    switch_fiber(first->fiber); /* the last thread comes back */
+    go_to(pop()); /* the last thread comes back */
     cur = nullptr;
     if (machine.live) stuck();
     delete machine.block_tags;

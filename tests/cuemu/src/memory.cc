@@ -1,8 +1,9 @@
 /* Allocations, and copies between them: every address a call names must lie in one. */
-#include "runtime.h"
+#include "graph.h"
 
 #include <cstdlib>
 #include <map>
+#include <sys/uio.h>
 #include <unistd.h>
 
 using namespace cuemu;
@@ -78,6 +79,9 @@ cudaError_t copy(void *d, const void *s, size_t n, cudaMemcpyKind k, cudaStream_
     if (!check_copy(d, s, n, k)) return err(cudaErrorInvalidMemcpyDirection);
     bool sdev = find(s) && find(s)->device, ddev = find(d) && find(d)->device;
     Ref o;
+    /* Pageable memory is read, or written, while the call waits. */
+    if (stream_of(st)->capture && (sync || (!sdev && !pinned(s)) || (!ddev && !pinned(d))))
+        return capture_break(stream_of(st), cudaErrorStreamCaptureUnsupported);
     if (!sdev && !pinned(s)) { /* pageable: staged before the call returns */
         auto tmp = std::make_shared<std::vector<char>>((const char *)s, (const char *)s + n);
         saw_read(s, n);
@@ -91,7 +95,7 @@ cudaError_t copy(void *d, const void *s, size_t n, cudaMemcpyKind k, cudaStream_
             worse(d, find(d), find(s));
             return true;
         });
-    if (sync || (!ddev && !pinned(d))) force(o);
+    if (sync || (!ddev && !pinned(d))) force(o); /* where nothing is captured */
     return cudaSuccess;
 }
 } // namespace
@@ -116,7 +120,50 @@ void need_device(const void *p, size_t n, const char *what)
 }
 } // namespace cuemu
 
+namespace
+{
+/* What cudaIpcMemHandle_t says here. A process that opens one gets the bytes as they are then: what is written there later, by either
+ * side, does not show. */
+struct Offered {
+    pid_t pid;
+    uintptr_t at;
+    size_t n;
+};
+} // namespace
+
 extern "C" {
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *h, void *p)
+{
+    Lock l(mu);
+    auto it = ranges.find((uintptr_t)p);
+    if (it == ranges.end() || !it->second.device) return err(cudaErrorInvalidValue);
+    sync_all();
+    const Offered o = {getpid(), (uintptr_t)p, it->second.n};
+    memset(h, 0, sizeof *h);
+    memcpy(h, &o, sizeof o);
+    return cudaSuccess;
+}
+/* CUEMU_APART=1: as where the other process's device is out of reach. */
+cudaError_t cudaIpcOpenMemHandle(void **p, cudaIpcMemHandle_t h, unsigned)
+{
+    Lock l(mu);
+    Offered o;
+    memcpy(&o, &h, sizeof o);
+    if (o.pid == getpid()) return err(cudaErrorDeviceUninitialized); /* as CUDA does */
+    if (atoi(env("CUEMU_APART", "0"))) return err(cudaErrorMapBufferObjectFailed);
+    *p = take(o.n, true);
+    if (!*p) return err(cudaErrorMemoryAllocation);
+    iovec here = {*p, o.n}, there = {(void *)o.at, o.n};
+    if (process_vm_readv(o.pid, &here, 1, &there, 1, 0) == (ssize_t)o.n) return cudaSuccess;
+    give(*p, true);
+    return err(cudaErrorMapBufferObjectFailed);
+}
+cudaError_t cudaIpcCloseMemHandle(void *p)
+{
+    Lock l(mu);
+    sync_all();
+    return give(p, true);
+}
 cudaError_t cudaMemGetInfo(size_t *f, size_t *t)
 {
     Lock l(mu);
@@ -127,6 +174,7 @@ cudaError_t cudaMemGetInfo(size_t *f, size_t *t)
 cudaError_t cudaMalloc(void **p, size_t n)
 {
     Lock l(mu);
+    if (cudaError_t e = capture_refuses()) return e;
     if (live_bytes + n > device_bytes()) {
         *p = nullptr;
         return err(cudaErrorMemoryAllocation);
@@ -137,6 +185,7 @@ cudaError_t cudaMalloc(void **p, size_t n)
 cudaError_t cudaFree(void *p)
 {
     Lock l(mu);
+    if (cudaError_t e = capture_refuses()) return e;
     if (p) sync_all();
     return give(p, true);
 }
@@ -153,6 +202,7 @@ cudaError_t cudaFreeAsync(void *p, cudaStream_t s)
 cudaError_t cudaMallocHost(void **p, size_t n)
 {
     Lock l(mu);
+    if (cudaError_t e = capture_refuses()) return e;
     *p = take(n, false);
     return *p ? cudaSuccess : err(cudaErrorMemoryAllocation);
 }
@@ -163,6 +213,7 @@ cudaError_t cudaHostAlloc(void **p, size_t n, unsigned)
 cudaError_t cudaFreeHost(void *p)
 {
     Lock l(mu);
+    if (cudaError_t e = capture_refuses()) return e;
     if (p) sync_all();
     return give(p, false);
 }

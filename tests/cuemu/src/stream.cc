@@ -4,7 +4,7 @@
  *   eager     at once, as a fast device would
  *   rand:N    at each call some ready work, picked by seed N */
 #include "fiber.h"
-#include "runtime.h"
+#include "graph.h"
 
 #include <cstdlib>
 #include <map>
@@ -13,24 +13,6 @@
 #include <unistd.h>
 
 using namespace cuemu;
-
-struct CUstream_st {
-    Ref last;
-    bool blocking = true;   /* synchronises with the legacy default stream */
-    std::vector<Ref> waits; /* events the next op waits for */
-    void *tsan = nullptr;   /* made with the stream: a later one would know too much */
-    CUstream_st()
-    {
-#if CUEMU_WITH_TSAN
-        tsan = __tsan_create_fiber(0);
-        __tsan_set_fiber_name(tsan, "cuda stream");
-#endif
-    }
-};
-struct CUevent_st {
-    Ref op;
-    bool timing = true;
-};
 
 namespace cuemu
 {
@@ -53,6 +35,8 @@ namespace
 std::map<const void *, int> smem_limit;
 CUstream_st legacy;
 std::set<CUstream_st *> streams{&legacy};
+std::set<CUevent_st *> events;
+const CUstream_st *running; /* whose work runs */
 std::vector<Ref> pending; /* oldest first */
 uint64_t order_rng = 1;
 enum { LAZY, EAGER, RANDOM } order = LAZY;
@@ -75,12 +59,6 @@ double now()
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
-CUstream_st *stream_of(cudaStream_t s)
-{
-    if (!s || s == cudaStreamLegacy) return &legacy;
-    if (!streams.count(s)) fault("cuda", 0, "use of a stream that does not exist");
-    return s;
-}
 bool is_ready(const Ref &o)
 {
     for (auto &d : o->deps)
@@ -97,6 +75,7 @@ bool try_run(const Ref &o)
     for (auto &d : o->deps) __tsan_acquire(&d->tags[1]);
 #endif
     in_op = true;
+    running = o->stream;
     bool ok = !o->run || o->run();
     if (ok) o->run = nullptr; /* frees what it holds, as part of the stream */
     in_op = false;
@@ -122,10 +101,12 @@ void needed(const Ref &o, std::set<Op *> &seen, std::vector<Ref> &out)
     for (auto &d : o->deps) needed(d, seen, out);
     out.push_back(o);
 }
-/* One step towards target; false when everything that may run waits for peers. */
+/* One pass towards target; false when everything that may run waits for peers. What is needed comes behind what it waits for, so
+ * that one pass of the lazy order gets there. */
 bool step(const Ref &target, bool all)
 {
     std::vector<Ref> c;
+    bool any = false;
     if (order == RANDOM || all)
         c = pending;
     else {
@@ -134,15 +115,33 @@ bool step(const Ref &target, bool all)
     }
     if (order == RANDOM)
         for (size_t i = c.size(); i > 1; i--) std::swap(c[i - 1], c[rnd(order_rng) % i]);
-    for (auto &o : c)
-        if (is_ready(o) && try_run(o)) return true;
-    return false;
+    for (auto &o : c) {
+        if (!is_ready(o) || !try_run(o)) continue;
+        if (order == RANDOM || all) return true;
+        any = true;
+    }
+    return any;
 }
 void nudge();
 } // namespace
 
 namespace cuemu
 {
+CUstream_st *stream_of(cudaStream_t s)
+{
+    if (!s || s == cudaStreamLegacy) return &legacy;
+    if (!streams.count(s)) fault("cuda", 0, "use of a stream that does not exist");
+    return s;
+}
+bool is_legacy(const CUstream_st *s)
+{
+    return s == &legacy;
+}
+void forget_capture(const Capture *c)
+{
+    for (auto *e : events)
+        if (e->capture == c) e->capture = nullptr;
+}
 void force(Ref o)
 {
     if (!o) return;
@@ -166,6 +165,10 @@ Ref add(cudaStream_t s_, const char *name, std::function<bool()> run)
 {
     init();
     CUstream_st *s = stream_of(s_);
+    if (s->capture) {
+        capture_add(s, name, std::move(run));
+        return nullptr;
+    }
     Ref o = std::make_shared<Op>();
     o->name = name;
     o->stream = s;
@@ -215,9 +218,8 @@ cudaError_t enqueue(const char *name, const void *fn, dim3 g, dim3 b, size_t sme
     if (!n || n > 1024 || b.z > 64 || !g.x || !g.y || !g.z || g.x > 0x7fffffffu || g.y > 65535 || g.z > 65535)
         return err(cudaErrorInvalidConfiguration);
     if (smem > (size_t)(lim == smem_limit.end() ? 48 * 1024 : lim->second)) return err(cudaErrorInvalidValue);
-    const void *key = stream_of(s);
     add(s, name, [=, keep = std::move(keep)] {
-        run_kernel(name, key, g, b, smem, keep.get());
+        run_kernel(name, running->pool, g, b, smem, keep.get());
         return true;
     });
     return cudaSuccess;
@@ -276,6 +278,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s_)
     Lock l(mu);
     init();
     CUstream_st *s = stream_of(s_);
+    if (s->capture) return capture_break(s, cudaErrorStreamCaptureUnsupported);
     const std::vector<Ref> waits = s->waits;
     for (auto &w : waits) force(w);
     force(s->last);
@@ -294,6 +297,7 @@ cudaError_t cudaStreamQuery(cudaStream_t s_)
 {
     Lock l(mu);
     CUstream_st *s = stream_of(s_);
+    if (s->capture) return capture_break(s, cudaErrorStreamCaptureUnsupported);
     if (!s->last || s->last->done) return cudaSuccess;
     step(s->last, false); /* a polling loop must get there in the end */
     return cudaErrorNotReady;
@@ -302,6 +306,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s_, cudaEvent_t e, unsigned)
 {
     Lock l(mu);
     CUstream_st *s = stream_of(s_);
+    if (s->capture || e->capture) return capture_wait(s, e);
     if (e->op) s->waits.push_back(e->op);
     return cudaSuccess;
 }
@@ -309,6 +314,8 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned f)
 {
     *e = new CUevent_st;
     (*e)->timing = !(f & cudaEventDisableTiming);
+    Lock l(mu);
+    events.insert(*e);
     return cudaSuccess;
 }
 cudaError_t cudaEventCreate(cudaEvent_t *e)
@@ -317,24 +324,31 @@ cudaError_t cudaEventCreate(cudaEvent_t *e)
 }
 cudaError_t cudaEventDestroy(cudaEvent_t e)
 {
+    Lock l(mu);
+    events.erase(e);
     delete e;
     return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 {
     Lock l(mu);
-    e->op = add(s, "event", nullptr);
+    CUstream_st *on = stream_of(s);
+    e->capture = on->capture;
+    e->nodes = on->tail;
+    if (!e->capture) e->op = add(s, "event", nullptr);
     return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t e)
 {
     Lock l(mu);
+    if (e->capture) return err(cudaErrorCapturedEvent);
     force(e->op);
     return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t e)
 {
     Lock l(mu);
+    if (e->capture) return err(cudaErrorCapturedEvent);
     if (!e->op || e->op->done) {
 #if CUEMU_WITH_TSAN
         if (e->op) __tsan_acquire(&e->op->tags[1]);
@@ -365,6 +379,7 @@ cudaError_t cudaDeviceSynchronize(void)
 {
     Lock l(mu);
     init();
+    if (cudaError_t e = capture_refuses()) return e;
     sync_all();
     return cudaSuccess;
 }
