@@ -201,14 +201,15 @@ __global__ void __launch_bounds__(THREADS) vectors_kernel(const __grid_constant_
             e.q[i * b.ldq + (int64_t)e.row[j]] = (float)e.v[j * n + i];
 }
 __global__ void __launch_bounds__(THREADS)
-    raise_kernel(const __grid_constant__ batch b, double over, double eps, double power)
+    raise_kernel(const __grid_constant__ batch b, double over, double eps, int root)
 {
     const eigen e = matrix_of(b);
     const int64_t n = b.n;
     diagonalise(b, e);
     for (int64_t k = threadIdx.x; k < n; k += THREADS) {
         const double a = e.a[k * n + k];
-        e.row[k] = pow((a < 0 ? 0 : a) / over + eps, power); /* a NaN stays one */
+        const double r = sqrt((a < 0 ? 0 : a) / over + eps); /* a NaN stays one */
+        e.row[k] = 1 / (root == 4 ? sqrt(r) : r);
     }
     __syncthreads();
     for (int64_t at = threadIdx.x; at < n * n; at += THREADS) {
@@ -240,7 +241,7 @@ extern "C" cudaError_t mt_cuda_eigen_basis(const mt_call *c, const mt_cuda_lane 
         const dim3 grid((unsigned)(n - i < lanes ? n - i : lanes)), block(THREADS);
         e = s.mode == 1   ? MT_LAUNCH(iterate_kernel, grid, block, 0, q->stream, b)
             : s.mode == 2 ? MT_LAUNCH(vectors_kernel, grid, block, 0, q->stream, b)
-                          : MT_LAUNCH(raise_kernel, grid, block, 0, q->stream, b, s.over, s.eps, s.power);
+                          : MT_LAUNCH(raise_kernel, grid, block, 0, q->stream, b, s.over, s.eps, (int)s.root);
     }
     return e;
 }

@@ -53,7 +53,7 @@ static void side(const run *x, const struct mt_piece *p, enum mt_factor mean, en
         mt_gram_right(q, m, g, c->shampoo_beta2);
     mt_eigen_basis(q, mt_factored_factor(x, p, root), m, ws, due ? 3 : 0,
                    1 - pow(c->shampoo_beta2, (double)now), c->shampoo_eps,
-                   t->factor[0] && t->factor[1] ? -0.25 : -0.5);
+                   t->factor[0] && t->factor[1] ? 4 : 2);
 }
 static void graft(const run *x, const struct mt_piece *p)
 {

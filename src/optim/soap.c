@@ -60,7 +60,7 @@ static void side(const run *x, const struct mt_piece *p, enum mt_factor mean, en
         mt_gram_left(mt_factored_stream(x), m, g, x->c->soap_beta2);
     else
         mt_gram_right(mt_factored_stream(x), m, g, x->c->soap_beta2);
-    mt_eigen_basis(mt_factored_stream(x), mt_factored_factor(x, p, basis), m, ws, basis_mode(x), 1, 0, 1);
+    mt_eigen_basis(mt_factored_stream(x), mt_factored_factor(x, p, basis), m, ws, basis_mode(x), 1, 0, 2);
 }
 
 static void update(const run *x, const struct mt_piece *p)

@@ -657,8 +657,8 @@ TEST(eigen_basis)
     TRY(eigen_basis, "B=2 S=24", .scalar = {I_(2)}, EIGEN(2, 24));
     TRY(eigen_basis, "B=18 S=5", .scalar = {I_(2)}, EIGEN(18, 5), .pad = 3);
     TRY(eigen_basis, "B=1 S=1", .scalar = {I_(2)}, EIGEN(1, 1));
-    TRY(eigen_basis, "B=2 S=24", .scalar = {I_(3), F_(0.75), F_(1e-3), F_(-0.25)}, EIGEN(2, 24));
-    TRY(eigen_basis, "B=18 S=5", .scalar = {I_(3), F_(1), F_(1e-6), F_(-0.5)}, EIGEN(18, 5), .pad = 3);
+    TRY(eigen_basis, "B=2 S=24", .scalar = {I_(3), F_(0.75), F_(1e-3), I_(4)}, EIGEN(2, 24));
+    TRY(eigen_basis, "B=18 S=5", .scalar = {I_(3), F_(1), F_(1e-6), I_(2)}, EIGEN(18, 5), .pad = 3);
 }
 TEST(graft)
 {

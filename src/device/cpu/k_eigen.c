@@ -167,15 +167,16 @@ static void vectors(const struct eigen *e)
     diagonalise(e);
     for (int64_t j = 0; j < e->n; j++) leave(e, j, 1, place(e, j));
 }
-/* q = sum over eigenvalues a of (max(a, 0) / over + eps)^power v v^T: row j of v is an eigenvector. */
-static void raise(const struct eigen *e, double over, double eps, double power)
+/* q = sum over eigenvalues a of (max(a, 0) / over + eps)^(-1 / root) v v^T: row j of v is an eigenvector. */
+static void raise(const struct eigen *e, double over, double eps, int64_t root)
 {
     int64_t n = e->n;
     double *by = e->row, *sum = e->row + n;
     diagonalise(e);
     for (int64_t k = 0; k < n; k++) {
         double a = e->a[k * n + k];
-        by[k] = pow((a < 0 ? 0 : a) / over + eps, power); /* a NaN stays one */
+        double r = sqrt((a < 0 ? 0 : a) / over + eps); /* a NaN stays one */
+        by[k] = 1 / (root == 4 ? sqrt(r) : r);
     }
     for (int64_t i = 0; i < n; i++) {
         memset(sum, 0, (size_t)n * sizeof *sum);
@@ -210,6 +211,6 @@ void mt_cpu_eigen_basis(const struct mt_call *c, int part, int parts, void *scra
         else if (s->mode == 2)
             vectors(&e);
         else
-            raise(&e, s->over, s->eps, s->power);
+            raise(&e, s->over, s->eps, s->root);
     }
 }
