@@ -50,8 +50,7 @@ int mt_picture_windows(const struct mt_timeline *t, struct mt_window w[MT_MOST_W
     const bool tops = find(t, MT_OP_attention_fwd_top, t->q->n, -1) > 0;
     const uint16_t forward = tops ? MT_OP_attention_fwd_top : MT_OP_attention_fwd;
     int64_t length = mt_timeline_length(t), loss = find(t, MT_OP_xent, t->q->n, 0),
-            clip = find(t, MT_OP_clip, t->q->n, 0),
-            blocks = find(t, forward, loss < 0 ? 0 : loss, -1),
+            clip = find(t, MT_OP_clip, t->q->n, 0), blocks = find(t, forward, loss < 0 ? 0 : loss, -1),
             back = find(t, MT_OP_attention_bwd, t->q->n, -1);
     w[n++] = (struct mt_window){0, length, "The step"};
     if (blocks > 1)

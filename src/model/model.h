@@ -170,11 +170,13 @@ struct mt_model {
     struct mt_batch host, device; /* all micro-batches: [micro_batches N] */
     struct mt_buffers b;
     mt_view hn, rstdf, dhn, chunk_logits, chunk_dlogits, chunk_loss;
-    mt_view loss, loss_all, loss_sum;    /* f64, of each depth: this rank's sum, every rank's, the total */
-    mt_view aux, aux_all, aux_sum;       /* f64 [MT_N_AUX], likewise: each without its coefficient */
-    mt_view top, top_all, top_most;      /* f32 [L, H], [world, L H], [L, H], likewise: largest scores of the step; or MT_NONE */
-    mt_view top_one, top_host;           /* f32 [1] the largest of all; top_most in host memory, if its arithmetic needs it */
-    mt_view chosen_all;                  /* i64 [world, E]: every rank's `local` */
+    mt_view loss, loss_all, loss_sum; /* f64, of each depth: this rank's sum, every rank's, the total */
+    mt_view aux, aux_all, aux_sum;    /* f64 [MT_N_AUX], likewise: each without its coefficient */
+    mt_view top, top_all,
+        top_most; /* f32 [L, H], [world, L H], [L, H], likewise: largest scores of the step; or MT_NONE */
+    mt_view top_one,
+        top_host;       /* f32 [1] the largest of all; top_most in host memory, if its arithmetic needs it */
+    mt_view chosen_all; /* i64 [world, E]: every rank's `local` */
     mt_view valid, valid_all, valid_sum; /* i64, likewise: labels that count */
     mt_view load_all, load_sum;          /* i64 [world, E], [E]: rows an expert got, over all ranks */
     mt_view

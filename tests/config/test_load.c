@@ -171,11 +171,11 @@ TEST(groups)
     CHECK_STR(c.optim_groups[0].match, "a*");
     CHECK_INT(c.optim_groups[0].optimizer, MT_OPTIMIZER_NONE);
     CHECK_STR(OVERRIDE(&c, "optim.groups="), "command line: optim.groups has no value");
-    CHECK_STR(
-        OVERRIDE(&c, "optim.groups=[{match: a, optimizer: mon}]"),
-        "command line:1:24: optim.groups: optimizer: expected one of adamw, muon, soap, shampoo, none, got 'mon'; did "
-        "you mean "
-        "muon?");
+    CHECK_STR(OVERRIDE(&c, "optim.groups=[{match: a, optimizer: mon}]"),
+              "command line:1:24: optim.groups: optimizer: expected one of adamw, muon, soap, shampoo, none, "
+              "got 'mon'; did "
+              "you mean "
+              "muon?");
 }
 
 TEST(groups_of_shards)
