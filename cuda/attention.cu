@@ -64,7 +64,9 @@ template <class T> __global__ void __launch_bounds__(THREADS) fwd_kernel(MT_CALL
     }
     T *o = row_of<T>(c, 0, i, h);
     for (int64_t b = lane; b < B; b += 32) mt_put(o[b], acc[b] / sum);
-    if (lane == 0) static_cast<float *>(a.lse)[h * c.ld[1] + i] = top + logf(sum);
+    if (lane != 0) return;
+    static_cast<float *>(a.lse)[h * c.ld[1] + i] = top + logf(sum);
+    if (float *most = mt_attention_top(c)) most[h * c.ld[6] + i] = top;
 }
 
 template <class T> __global__ void __launch_bounds__(THREADS) delta_kernel(MT_CALL c)
@@ -228,6 +230,10 @@ extern "C" cudaError_t mt_cuda_attention_fwd(const mt_call *c, const mt_cuda_lan
     if (!MT_DIM(*c, 'N') || !MT_DIM(*c, 'H')) return cudaSuccess;
     const cudaError_t e = mt_attention_fwd_mma(c, q->stream);
     return e == cudaErrorNotSupported ? mt_attention_fwd_any(c, q->stream) : e;
+}
+extern "C" cudaError_t mt_cuda_attention_fwd_top(const mt_call *c, const mt_cuda_lane *q)
+{
+    return mt_cuda_attention_fwd(c, q);
 }
 extern "C" cudaError_t mt_cuda_attention_bwd(const mt_call *c, const mt_cuda_lane *q)
 {

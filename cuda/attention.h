@@ -14,6 +14,12 @@ MT_DEVICE bool mt_attention_done(const mt_call &c)
     return done && *done;
 }
 
+/* Where the largest score of each row goes, [H, N] apart by c.ld[6]; NULL: nobody asks. */
+MT_DEVICE float *mt_attention_top(const mt_call &c)
+{
+    return c.op == MT_OP_attention_fwd_top ? static_cast<float *>(c.arg[6]) : nullptr;
+}
+
 /* Any shape, T or f32 alike, sums in f32. */
 cudaError_t mt_attention_fwd_any(const mt_call *c, cudaStream_t s);
 cudaError_t mt_attention_bwd_any(const mt_call *c, cudaStream_t s);

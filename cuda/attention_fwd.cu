@@ -109,8 +109,10 @@ template <int A, int B> __global__ void __launch_bounds__(MT_ATT_THREADS) fwd_ke
     for (int i = 0; i < 2; i++) {
         r.sum[i] += __shfl_xor_sync(MT_WARP_ALL, r.sum[i], 1);
         r.sum[i] += __shfl_xor_sync(MT_WARP_ALL, r.sum[i], 2);
-        if (lane % 4 == 0 && row + i * 8 < N)
+        if (lane % 4 == 0 && row + i * 8 < N) {
             static_cast<float *>(a.lse)[h * c.ld[1] + row + i * 8] = r.top[i] * scale + logf(r.sum[i]);
+            if (float *most = mt_attention_top(c)) most[h * c.ld[6] + row + i * 8] = r.top[i] * scale;
+        }
     }
     mt_att_store<B>(mt_att_rows_of(c, 0, h, MT_DIM(c, 'B')), q0 + warp * 16, r.acc, 1 / r.sum[0],
                     1 / r.sum[1]);

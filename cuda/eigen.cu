@@ -1,7 +1,8 @@
-/* Eigenvectors of symmetric matrices, and one step of orthogonal iteration: as the cpu's (src/device/cpu/k_eigen.c), f64, a block a
+/* Eigenvectors of symmetric matrices, one step of orthogonal iteration, and powers: as the cpu's (src/device/cpu/k_eigen.c), f64, a block a
  * matrix and its lane of the workspace. Angles of rotations are approximate, which takes another sweep. */
 #include "mt_kernel.cuh"
 
+#include <cmath>
 #include <cstring>
 
 extern "C" {
@@ -157,9 +158,8 @@ MT_DEVICE void turn_columns(double *x, const double *row, int n, int players, in
             if (row[n + i] != 0) rotate(line[p], line[q], row[i], row[n + i]);
         }
 }
-__global__ void __launch_bounds__(THREADS) diagonalise_kernel(const __grid_constant__ batch b)
+MT_DEVICE void diagonalise(const batch &b, const eigen &e)
 {
-    const eigen e = matrix_of(b);
     const int n = (int)b.n, players = n + n % 2;
     double part = 0;
     for (int64_t i = 0; i < n; i++)
@@ -183,6 +183,12 @@ __global__ void __launch_bounds__(THREADS) diagonalise_kernel(const __grid_const
         }
         any = mt_block_add<THREADS>(turned);
     }
+}
+__global__ void __launch_bounds__(THREADS) vectors_kernel(const __grid_constant__ batch b)
+{
+    const eigen e = matrix_of(b);
+    const int64_t n = b.n;
+    diagonalise(b, e);
     for (int64_t j = threadIdx.x; j < n; j += THREADS) { /* where eigenvalue j is in descending order */
         int64_t before = 0;
         const double mine = e.a[j * n + j];
@@ -194,13 +200,32 @@ __global__ void __launch_bounds__(THREADS) diagonalise_kernel(const __grid_const
         for (int64_t i = threadIdx.x; i < n; i += THREADS)
             e.q[i * b.ldq + (int64_t)e.row[j]] = (float)e.v[j * n + i];
 }
+__global__ void __launch_bounds__(THREADS)
+    raise_kernel(const __grid_constant__ batch b, double over, double eps, int root)
+{
+    const eigen e = matrix_of(b);
+    const int64_t n = b.n;
+    diagonalise(b, e);
+    for (int64_t k = threadIdx.x; k < n; k += THREADS) {
+        const double a = e.a[k * n + k];
+        const double r = sqrt((a < 0 ? 0 : a) / over + eps); /* a NaN stays one */
+        e.row[k] = 1 / (root == 4 ? sqrt(r) : r);
+    }
+    __syncthreads();
+    for (int64_t at = threadIdx.x; at < n * n; at += THREADS) {
+        const int64_t i = at / n, j = at % n;
+        double sum = 0;
+        for (int64_t k = 0; k < n; k++) sum += e.row[k] * e.v[k * n + i] * e.v[k * n + j];
+        e.q[i * b.ldq + j] = (float)sum;
+    }
+}
 } // namespace
 
 extern "C" cudaError_t mt_cuda_eigen_basis(const mt_call *c, const mt_cuda_lane *q)
 {
     const auto &a = *MT_ARGS(eigen_basis, c);
-    const int64_t n = MT_DIM(*c, 'B'), mode = MT_SCALARS(eigen_basis, c)->mode,
-                  lanes = mt_newton_schulz_lanes(n);
+    const auto &s = *MT_SCALARS(eigen_basis, c);
+    const int64_t n = MT_DIM(*c, 'B'), lanes = mt_newton_schulz_lanes(n);
     batch b = {static_cast<char *>(a.q),
                static_cast<char *>(a.ws),
                static_cast<const char *>(a.p),
@@ -211,11 +236,12 @@ extern "C" cudaError_t mt_cuda_eigen_basis(const mt_call *c, const mt_cuda_lane 
                c->stride[0],
                c->stride[1]};
     cudaError_t e = c->bytes[2] < lanes * b.lane_bytes ? cudaErrorInvalidValue : cudaSuccess;
-    if (!mode || !b.n) return cudaSuccess;
+    if (!s.mode || !b.n) return cudaSuccess;
     for (int64_t i = 0; i < n && !e; i += lanes, b.q += lanes * b.strideq, b.p += lanes * b.stridep) {
         const dim3 grid((unsigned)(n - i < lanes ? n - i : lanes)), block(THREADS);
-        e = mode == 1 ? MT_LAUNCH(iterate_kernel, grid, block, 0, q->stream, b)
-                      : MT_LAUNCH(diagonalise_kernel, grid, block, 0, q->stream, b);
+        e = s.mode == 1   ? MT_LAUNCH(iterate_kernel, grid, block, 0, q->stream, b)
+            : s.mode == 2 ? MT_LAUNCH(vectors_kernel, grid, block, 0, q->stream, b)
+                          : MT_LAUNCH(raise_kernel, grid, block, 0, q->stream, b, s.over, s.eps, (int)s.root);
     }
     return e;
 }

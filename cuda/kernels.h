@@ -87,9 +87,14 @@ struct mt_cuda_lane {
     X(soap_moment)         \
     X(soap_adam)           \
     X(eigen_basis)         \
+    X(graft)               \
     X(key_join)            \
     X(key_split)           \
-    X(window_begin)
+    X(window_begin)        \
+    X(attention_fwd_top)   \
+    X(max_rows)            \
+    X(max_parts)           \
+    X(qk_clip)
 
 /* Those that a library may have done: scalar MT_ATTENTION_DONE of their calls is 0, or the address of an int32 in device memory that
  * is 1 if there is nothing left to do. */

@@ -1,4 +1,4 @@
-/* SOAP round its turns (turn.cu): a block a row of matrices [B, R, C], f32, that lie apart by strides. */
+/* SOAP round its turns (turn.cu), and Shampoo's graft: a block a row of matrices [B, R, C], f32, that lie apart by strides. */
 #include "mt_kernel.cuh"
 
 #include <cmath>
@@ -25,6 +25,27 @@ __global__ void __launch_bounds__(THREADS) moment_kernel(MT_CALL c, float keep, 
         u[i] = mean;
     }
 }
+/* A block a matrix. */
+__global__ void __launch_bounds__(THREADS) graft_kernel(MT_CALL c)
+{
+    const int64_t rows = MT_DIM(c, 'R'), cols = MT_DIM(c, 'C'), first = blockIdx.x * rows;
+    const bool takes = MT_SCALARS(graft, &c)->takes;
+    double x2 = 0, like2 = 0;
+    for (int64_t r = first; r < first + rows; r++)
+        for (int64_t i = threadIdx.x; i < cols; i += THREADS) {
+            const double x = (double)row_of(c, 0, r)[i], like = (double)row_of(c, 1, r)[i];
+            x2 += x * x;
+            like2 += like * like;
+        }
+    x2 = mt_block_add<THREADS>(x2);
+    like2 = mt_block_add<THREADS>(like2);
+    const float by = x2 != 0 ? (float)(sqrt(like2) / sqrt(x2)) : 0;
+    for (int64_t r = first; r < first + rows; r++)
+        for (int64_t i = threadIdx.x; i < cols; i += THREADS) {
+            float *x = row_of(c, 0, r) + i;
+            *x = takes ? *x * by : row_of(c, 1, r)[i];
+        }
+}
 struct factors {
     float keep, rest, lift, root, eps;
 };
@@ -44,6 +65,12 @@ dim3 grid_of(const mt_call *c)
 }
 } // namespace
 
+extern "C" cudaError_t mt_cuda_graft(const mt_call *c, const mt_cuda_lane *q)
+{
+    const dim3 grid((unsigned)MT_DIM(*c, 'B'));
+    if (!grid.x || !MT_DIM(*c, 'R') || !MT_DIM(*c, 'C')) return cudaSuccess;
+    return MT_LAUNCH(graft_kernel, grid, dim3(THREADS), 0, q->stream, *c);
+}
 extern "C" cudaError_t mt_cuda_soap_moment(const mt_call *c, const mt_cuda_lane *q)
 {
     const double beta = MT_SCALARS(soap_moment, c)->beta;

@@ -47,14 +47,15 @@ static int64_t find(const struct mt_timeline *t, uint16_t op, int64_t n, int64_t
 int mt_picture_windows(const struct mt_timeline *t, struct mt_window w[MT_MOST_WINDOWS])
 {
     int n = 0;
+    const bool tops = find(t, MT_OP_attention_fwd_top, t->q->n, -1) > 0;
+    const uint16_t forward = tops ? MT_OP_attention_fwd_top : MT_OP_attention_fwd;
     int64_t length = mt_timeline_length(t), loss = find(t, MT_OP_xent, t->q->n, 0),
-            clip = find(t, MT_OP_clip, t->q->n, 0),
-            blocks = find(t, MT_OP_attention_fwd, loss < 0 ? 0 : loss, -1),
+            clip = find(t, MT_OP_clip, t->q->n, 0), blocks = find(t, forward, loss < 0 ? 0 : loss, -1),
             back = find(t, MT_OP_attention_bwd, t->q->n, -1);
     w[n++] = (struct mt_window){0, length, "The step"};
     if (blocks > 1)
-        w[n++] = (struct mt_window){t->begin[find(t, MT_OP_attention_fwd, loss, blocks / 2 - 1)],
-                                    t->begin[find(t, MT_OP_attention_fwd, loss, blocks / 2)],
+        w[n++] = (struct mt_window){t->begin[find(t, forward, loss, blocks / 2 - 1)],
+                                    t->begin[find(t, forward, loss, blocks / 2)],
                                     "Forward, from one block's attention to the next one's"};
     if (back > 1)
         w[n++] = (struct mt_window){t->begin[find(t, MT_OP_attention_bwd, t->q->n, back / 2 - 1)],

@@ -15,7 +15,8 @@
 #define MT_CHOICES_routing(C) C(MT_ROUTING_LEARNED, "learned") C(MT_ROUTING_BALANCED, "balanced")
 #define MT_CHOICES_optimizer(C)    \
     C(MT_OPTIMIZER_ADAMW, "adamw") \
-    C(MT_OPTIMIZER_MUON, "muon") C(MT_OPTIMIZER_SOAP, "soap") C(MT_OPTIMIZER_NONE, "none")
+    C(MT_OPTIMIZER_MUON, "muon")   \
+    C(MT_OPTIMIZER_SOAP, "soap") C(MT_OPTIMIZER_SHAMPOO, "shampoo") C(MT_OPTIMIZER_NONE, "none")
 #define MT_CHOICES_decay(C) C(MT_DECAY_LINEAR, "linear") C(MT_DECAY_SQRT, "sqrt") C(MT_DECAY_COSINE, "cosine")
 #define MT_CHOICES_coefficients(C)                    \
     C(MT_COEFFICIENTS_SIMPLE, "simple")               \

@@ -24,7 +24,7 @@ const struct mt_group_list mt_list_optim_group = {
     .first = "match",
     .first_is = "a pattern for parameters' names",
     .needs = "optimizer",
-    .choices = "adamw, muon, soap or none",
+    .choices = "adamw, muon, soap, shampoo or none",
 };
 const struct mt_group_list mt_list_shard_group = {
     .field = mt_shard_group_fields,

@@ -17,9 +17,9 @@ static mt_status open_blends(mt_corpus *c, const mt_corpus_options *o, mt_err *e
     MT_REQUIRE(weight, e, MT_IO, "data.blend: no memory");
     for (int i = 0; i < c->n; i++)
         weight[i] = o->part[i].weight > 0 ? o->part[i].weight : (double)c->source[i].train.count;
-    mt_status st = mt_blend_open(&c->train, c->n, weight, o->most, e);
+    mt_status st = mt_blend_open(&c->train, c->n, weight, !(o->part[0].weight > 0), o->most, e);
     for (int i = 0; i < c->n; i++) weight[i] = (double)c->source[i].valid.count;
-    if (st == MT_OK && c->n_valid) st = mt_blend_open(&c->valid, c->n, weight, c->n_valid, e);
+    if (st == MT_OK && c->n_valid) st = mt_blend_open(&c->valid, c->n, weight, true, c->n_valid, e);
     free(weight);
     return st;
 }

@@ -28,6 +28,7 @@ enum mt_work_kind mt_work_kind_of(enum mt_op op)
     case MT_OP_grouped_bwdx_into:
     case MT_OP_grouped_bwdw: return MT_WORK_GROUPED;
     case MT_OP_attention_fwd:
+    case MT_OP_attention_fwd_top:
     case MT_OP_attention_bwd: return MT_WORK_ATTENTION;
     case MT_OP_newton_schulz:
     case MT_OP_turn_left:
@@ -129,8 +130,8 @@ static double product_seconds(const struct mt_work *w, const struct mt_cluster *
 static double attention_seconds(const struct mt_work *w, const struct mt_cluster *c, double pairs,
                                 double half)
 {
-    double efficiency = w->op == MT_OP_attention_fwd ? MT_OF(c, attention_forward)
-                                                     : MT_OF(c, attention_backward);
+    double efficiency = w->op == MT_OP_attention_bwd ? MT_OF(c, attention_backward)
+                                                     : MT_OF(c, attention_forward);
     double seen = pairs < 0 ? (double)w->n : pairs;
     double per_pair = w->n > 0 ? w->flops / (double)w->n : 0;
     double computed = seen + (double)w->m * MT_OF(c, attention_tile) / 2, head = MT_OF(c, attention_head);

@@ -53,6 +53,8 @@ static bool updates(uint16_t op)
     case MT_OP_soap_moment:
     case MT_OP_soap_adam:
     case MT_OP_eigen_basis:
+    case MT_OP_graft:
+    case MT_OP_qk_clip:
     case MT_OP_bias_update:
     case MT_OP_weight_cast:
     case MT_OP_weight_pack:

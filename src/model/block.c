@@ -48,6 +48,24 @@ static void qkv(struct mt_rank *r, int l, enum mt_pass pass)
     mt_rope(s, heads(k, d->G, d->A), pos, m->rope, 1);
 }
 
+/* q, k, v -> o; of a pass that backward will follow, with the largest score of each head. */
+static void scores(struct mt_rank *r, int l, enum mt_pass pass, mt_view q, mt_view k)
+{
+    const struct mt_model *m = r->m;
+    const struct mt_shape *d = &m->shape;
+    const struct mt_buffers *b = &r->b;
+    struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
+    const struct mt_batch batch = mt_model_batch(m, r->mb);
+    const mt_view o = heads(b->o, d->H, d->B), hq = heads(q, d->H, d->A), hk = heads(k, d->G, d->A),
+                  hv = heads(b->v, d->G, d->B), begin = begin_of(d, l, &batch);
+    if (!m->opt.tops || pass != MT_FORWARD || !r->train) {
+        mt_attention_fwd(s, o, b->lse, hq, hk, hv, begin, scale_of(m), mt_model_pairs(d, l));
+        return;
+    }
+    mt_attention_fwd_top(s, o, b->lse, hq, hk, hv, begin, b->tops, scale_of(m), mt_model_pairs(d, l));
+    mt_max_rows(s, mt_view_as(mt_view_part(m->top, l, 1), d->H, 0, 0), b->tops);
+}
+
 /* x -> n1, q, k, v, o, h, n2: what both directions need; backward computes again what was not kept. */
 static void attention(struct mt_rank *r, int l, enum mt_pass pass, mt_view x)
 {
@@ -56,15 +74,12 @@ static void attention(struct mt_rank *r, int l, enum mt_pass pass, mt_view x)
     const union mt_weights *w = &m->layer[l].w[pass];
     const struct mt_buffers *b = &r->b;
     struct mt_stream *s = &r->ctx->stream[MT_COMPUTE];
-    struct mt_batch batch = mt_model_batch(m, r->mb);
-    mt_view q = d->qk_norm ? b->qn : b->q, k = d->qk_norm ? b->kn : b->k;
 
     if (mt_computes(r, l, pass, MT_KEEP_ATTN_NORM))
         mt_rmsnorm_fwd(s, b->n1, b->rstd1, x, w->attn_norm, m->opt.eps);
     if (mt_computes(r, l, pass, MT_KEEP_QKV)) (d->Ck ? mt_mla_forward : qkv)(r, l, pass);
     if (mt_computes(r, l, pass, MT_KEEP_ATTENTION))
-        mt_attention_fwd(s, heads(b->o, d->H, d->B), b->lse, heads(q, d->H, d->A), heads(k, d->G, d->A),
-                         heads(b->v, d->G, d->B), begin_of(d, l, &batch), scale_of(m), mt_model_pairs(d, l));
+        scores(r, l, pass, d->qk_norm ? b->qn : b->q, d->qk_norm ? b->kn : b->k);
     if (mt_computes(r, l, pass, MT_KEEP_ATTN_OUT)) mt_linear_fwd(s, b->h, b->o, w->o, MT_NONE, x);
     if (mt_computes(r, l, pass, MT_KEEP_FFN_NORM))
         mt_rmsnorm_fwd(s, b->n2, b->rstd2, b->h, w->ffn_norm, m->opt.eps);

@@ -19,7 +19,8 @@ int mt_buffers_of(const struct mt_model *m, int l, bool backward, struct mt_buff
                   Fd = s->Fd, Fs = s->Fs, R = s->R, Ck = s->Ck, Cq = s->Cq, mla = Ck > 0,
                   C = any_moe ? s->C : 0, M = any_moe ? s->M : 0, drop = any_moe && s->capacity > 0,
                   qk = s->qk_norm, dense = any_dense, moe = any_moe, shared = any_moe && Fs > 0,
-                  far = any_moe && m->opt.mesh.ep > 1, aux = any_moe && mt_aux_any(m), span = m->opt.span;
+                  far = any_moe && m->opt.mesh.ep > 1, aux = any_moe && mt_aux_any(m), tops = m->opt.tops,
+                  span = m->opt.span;
     const mt_dtype T = m->opt.dtype, F32 = MT_F32, I32 = MT_I32;
     int n = 0;
 #define ACT(name, keep, t, d0, d1) \

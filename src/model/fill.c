@@ -1,4 +1,6 @@
 /* fill.c: operations over all parameters: initial values, working copies, zeroes. */
+#include <float.h>
+
 #include "base/rng.h"
 #include "model/model.h"
 #include "shard/factors.h"
@@ -161,6 +163,7 @@ void mt_model_zero(struct mt_rank *r)
             if (mt_view_given(m->layer[l].so_far)) mt_fill0(s, m->layer[l].so_far);
         }
     if (mt_view_given(m->aux)) mt_fill0(s, m->aux);
+    if (m->opt.tops) mt_fill_f32(s, m->top, -FLT_MAX);
     if (mt_view_given(m->sumsq)) mt_fill0(s, m->sumsq);
     mt_fill0(s, m->loss);
     mt_fill0(s, m->valid);

@@ -88,6 +88,19 @@ static void aux_rows(struct mt_model *m, struct mt_ledger *g)
             mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_ROUTING, MT_I64, world, m->shape.E, 0, "chosen.all");
 }
 
+static void top_rows(struct mt_model *m, struct mt_ledger *g)
+{
+    const int64_t L = m->shape.L, H = m->shape.H;
+    if (!m->opt.tops) return;
+    m->top = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_F32, L, H, 0, "top");
+    m->top_all =
+        mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_F32, m->opt.mesh.world, L * H, 0, "top.all");
+    m->top_most = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_F32, L, H, 0, "top.most");
+    m->top_one = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_F32, 1, 0, 0, "top.one");
+    if (m->store.offload.host_compute)
+        m->top_host = mt_tensor_add(g, MT_HOST_ARENA, MT_ROW_TABLE, MT_F32, L, H, 0, "host.top");
+}
+
 static void batch_rows(struct mt_model *m, struct mt_ledger *g)
 {
     static const char *const name[] = {"tokens", "labels", "begin", "pos"};
@@ -114,8 +127,10 @@ static void batch_rows(struct mt_model *m, struct mt_ledger *g)
                                                     : MT_NONE;
     m->replica_row = -1;
     m->aux = m->aux_all = m->aux_sum = m->chosen_all = MT_NONE;
+    m->top = m->top_all = m->top_most = m->top_one = m->top_host = MT_NONE;
     if (m->opt.inference) return;
     aux_rows(m, g);
+    top_rows(m, g);
     if (m->shape.E) {
         m->load_all =
             mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_OPTIM, MT_I64, world, m->shape.E, 0, "load.all");

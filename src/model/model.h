@@ -26,6 +26,7 @@ struct mt_model_options {
     int64_t n_group, topk_group;
     mt_choice_group_score group_score;
     double aux[MT_N_AUX]; /* coefficients; 0: there is none */
+    bool tops;            /* the largest score of each head is kept, for QK-clip */
     bool drop_by_gate;    /* of an expert's rows the largest gates stay, else the first */
     bool balanced;        /* experts in turn, whatever the router says */
     mt_dtype dtype;
@@ -66,7 +67,7 @@ enum { MT_N_KEEPS = MT_KEEP_EXPERT_ACT + 1, MT_KEEP_NEVER = MT_N_KEEPS };
     ACT(q, QKV, T, N, H * A) ACT(k, QKV, T, N, G * A) ACT(v, QKV, T, N, G * B)                 \
     ACT(qn, QKV, T, qk * N, H * A) ACT(kn, QKV, T, qk * N, G * A)                              \
     ACT(rstdq, QKV, F32, qk * N * H, 0) ACT(rstdk, QKV, F32, qk * N * G, 0)                    \
-    ACT(o, ATTENTION, T, N, H * B) ACT(lse, ATTENTION, F32, H, N) ACT(h, ATTN_OUT, T, N, D)    \
+    ACT(o, ATTENTION, T, N, H * B) ACT(lse, ATTENTION, F32, H, N) ACT(tops, NEVER, F32, H * tops, N) ACT(h, ATTN_OUT, T, N, D)    \
     PAD(n2, FFN_NORM, N, D) ACT(rstd2, FFN_NORM, F32, N, 0)                                    \
     PAD(u, FFN_UP, N, 2 * Fd * dense) PAD(s, FFN_ACT, N, Fd * dense)                           \
     PAD(us, FFN_UP, N, 2 * Fs * moe) PAD(ss, FFN_ACT, N, Fs * moe) ACT(hs, NEVER, T, N * shared, D) \
@@ -169,9 +170,13 @@ struct mt_model {
     struct mt_batch host, device; /* all micro-batches: [micro_batches N] */
     struct mt_buffers b;
     mt_view hn, rstdf, dhn, chunk_logits, chunk_dlogits, chunk_loss;
-    mt_view loss, loss_all, loss_sum;    /* f64, of each depth: this rank's sum, every rank's, the total */
-    mt_view aux, aux_all, aux_sum;       /* f64 [MT_N_AUX], likewise: each without its coefficient */
-    mt_view chosen_all;                  /* i64 [world, E]: every rank's `local` */
+    mt_view loss, loss_all, loss_sum; /* f64, of each depth: this rank's sum, every rank's, the total */
+    mt_view aux, aux_all, aux_sum;    /* f64 [MT_N_AUX], likewise: each without its coefficient */
+    mt_view top, top_all,
+        top_most; /* f32 [L, H], [world, L H], [L, H], likewise: largest scores of the step; or MT_NONE */
+    mt_view top_one,
+        top_host;       /* f32 [1] the largest of all; top_most in host memory, if its arithmetic needs it */
+    mt_view chosen_all; /* i64 [world, E]: every rank's `local` */
     mt_view valid, valid_all, valid_sum; /* i64, likewise: labels that count */
     mt_view load_all, load_sum;          /* i64 [world, E], [E]: rows an expert got, over all ranks */
     mt_view

@@ -5,6 +5,7 @@
 static const enum mt_optimizer optimizer_of[] = {[MT_OPTIMIZER_ADAMW] = MT_ADAMW,
                                                  [MT_OPTIMIZER_MUON] = MT_MUON,
                                                  [MT_OPTIMIZER_SOAP] = MT_SOAP,
+                                                 [MT_OPTIMIZER_SHAMPOO] = MT_SHAMPOO,
                                                  [MT_OPTIMIZER_NONE] = MT_FROZEN};
 
 /* How Muon takes the tensor. */
@@ -15,7 +16,7 @@ static struct mt_heads heads_of(const struct mt_tensor *t, const mt_config *c)
     return mt_param_heads(&shape, t->kind);
 }
 
-/* Factors of what SOAP takes; vectors, and matrices without a side that is short enough, are AdamW's. */
+/* Factors of what SOAP and Shampoo take; vectors, and matrices without a side that is short enough, are AdamW's. */
 static mt_status factors_of(const struct mt_store *s, struct mt_tensor *t, const mt_config *c,
                             const mt_optim_group *g, int64_t i, const char *name, mt_err *e)
 {
@@ -23,15 +24,18 @@ static mt_status factors_of(const struct mt_store *s, struct mt_tensor *t, const
     const int64_t side[] = {t->rows, m->cols};
     bool whole = s->unit[m->unit].experts || m->placement == MT_PLACED_OWNED ||
                  mt_mesh_place(&s->mesh, MT_GROUP_SHARD, s->rank).n == 1;
-    if (t->optimizer != MT_SOAP) return MT_OK;
-    for (int k = 0; k < 2; k++) t->factor[k] = m->cols && side[k] <= c->soap_max_dim ? side[k] : 0;
+    const bool soap = t->optimizer == MT_SOAP;
+    if (!soap && t->optimizer != MT_SHAMPOO) return MT_OK;
+    for (int k = 0; k < 2; k++)
+        t->factor[k] = m->cols && side[k] <= (soap ? c->soap_max_dim : c->shampoo_max_dim) ? side[k] : 0;
     if (!t->factor[0] && !t->factor[1]) t->optimizer = MT_ADAMW;
     MT_REQUIRE(
         whole || t->optimizer == MT_ADAMW, e, MT_CONFIG,
-        "optim.groups[%lld] ('%s') gives '%s' to SOAP, which takes matrices that are whole on a rank, but "
+        "optim.groups[%lld] ('%s') gives '%s' to %s, which takes matrices that are whole on a rank, but "
         "this one is cut "
         "over %d ranks; add {match: \"%s\", placement: owned} to shard.groups, or give it to adamw or muon",
-        (long long)i, g->match, name, mt_mesh_place(&s->mesh, MT_GROUP_SHARD, s->rank).n, name);
+        (long long)i, g->match, name, soap ? "SOAP" : "Shampoo",
+        mt_mesh_place(&s->mesh, MT_GROUP_SHARD, s->rank).n, name);
     return MT_OK;
 }
 

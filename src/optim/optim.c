@@ -1,6 +1,7 @@
 #include "optim/optim.h"
 
 #include "model/touch.h"
+#include "optim/qk_clip.h"
 
 mt_status mt_optim_init(struct mt_optim *o, struct mt_model *m, const mt_config *c, struct mt_ledger *g,
                         mt_err *e)
@@ -9,7 +10,8 @@ mt_status mt_optim_init(struct mt_optim *o, struct mt_model *m, const mt_config 
     int64_t shard = mt_mesh_place(&s->mesh, MT_GROUP_SHARD, s->rank).n;
     *o = (struct mt_optim){.m = m};
     MT_TRY(mt_muon_init(&o->muon, m, c, g, e));
-    MT_TRY(mt_soap_init(&o->soap, m, c, g, e));
+    MT_TRY(mt_factored_init(&o->soap, m, MT_SOAP, "soap", c->soap_batch_bytes, g, e));
+    MT_TRY(mt_factored_init(&o->shampoo, m, MT_SHAMPOO, "shampoo", c->shampoo_batch_bytes, g, e));
     o->sumsq = mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_I64, MT_SUMSQ_WORDS, 0, 0, "sumsq");
     o->sumsq_all =
         mt_tensor_add(g, MT_DEVICE_ARENA, MT_ROW_TABLE, MT_I64, shard, MT_SUMSQ_WORDS, 0, "sumsq.all");
@@ -27,13 +29,14 @@ mt_status mt_optim_init(struct mt_optim *o, struct mt_model *m, const mt_config 
 void mt_optim_release(struct mt_optim *o)
 {
     mt_muon_release(&o->muon);
-    mt_soap_release(&o->soap);
+    mt_factored_release(&o->soap);
+    mt_factored_release(&o->shampoo);
     *o = (struct mt_optim){0};
 }
 
 uint64_t mt_optim_hash(const struct mt_optim *o)
 {
-    return mt_soap_hash(&o->soap, mt_muon_hash(&o->muon));
+    return mt_factored_hash(&o->shampoo, mt_factored_hash(&o->soap, mt_muon_hash(&o->muon)));
 }
 
 void mt_optim_norm(const struct mt_optim *o, struct mt_rank *r, double max_norm)
@@ -126,6 +129,8 @@ void mt_optim_update(const struct mt_optim *o, struct mt_rank *r, const mt_confi
     for (int t = 0; t < o->m->store.n_tensors; t++)
         if (o->m->store.tensor[t].optimizer == MT_ADAMW) adamw_tensor(&x, t);
     mt_soap_update(&o->soap, r, c, o->scale[MT_DEVICE_ARENA], step, factor);
+    mt_shampoo_update(&o->shampoo, r, c, o->scale[MT_DEVICE_ARENA], step, factor);
     mt_muon_update(&o->muon, r, c, o->scale, factor);
+    mt_qk_clip_update(r, c->optim_qk_clip);
     mt_slots_close(&r->slots);
 }

@@ -1,13 +1,14 @@
-/* optim.h: one step of AdamW, Muon (optim/muon.h) and SOAP (optim/soap.h) over a rank's masters. */
+/* optim.h: one step of AdamW, Muon (optim/muon.h), SOAP (optim/soap.h) and Shampoo (optim/shampoo.h) over a rank's masters. */
 #ifndef MT_OPTIM_OPTIM_H
 #define MT_OPTIM_OPTIM_H
 #include "optim/muon.h"
+#include "optim/shampoo.h"
 #include "optim/soap.h"
 
 struct mt_optim {
     const struct mt_model *m;
     struct mt_muon muon;
-    struct mt_soap soap;
+    struct mt_factored soap, shampoo;
     mt_view sumsq, sumsq_all, sumsq_sum; /* exact words: this rank's, every rank's, the total */
     mt_view scale[MT_N_ARENAS],
         norm; /* f32 factor of clipping, for either side's arithmetic; f64 norm before it */

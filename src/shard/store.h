@@ -117,10 +117,10 @@ struct mt_matrix {
     int32_t
         turned_row; /* a packed matrix in NN form, for backward; -1: none, or the target has one form for both */
 };
-enum mt_optimizer { MT_ADAMW, MT_MUON, MT_SOAP, MT_FROZEN };
+enum mt_optimizer { MT_ADAMW, MT_MUON, MT_SOAP, MT_SHAMPOO, MT_FROZEN };
 static inline bool mt_optimizer_has(enum mt_optimizer o, enum mt_state what)
 {
-    if (what == MT_STATE_V) return o == MT_ADAMW || o == MT_SOAP;
+    if (what == MT_STATE_V) return o == MT_ADAMW || o == MT_SOAP || o == MT_SHAMPOO;
     return what == MT_STATE_MASTER || o != MT_FROZEN;
 }
 /* Matrices that Muon takes a part of a tensor for: so many blocks of its rows, or of its columns; 0: it is one matrix. */

@@ -172,6 +172,7 @@ static mt_status one_step(struct mt_run *r, mt_err *e)
     x.mtp_loss = mtp_loss(r, t);
     x.grad_norm = t->norm;
     mean_aux(r, t, x.aux);
+    x.top = (double)t->top;
     if (!t->updated) MT_TRY(mt_run_left_out(r, &x, e));
     r->at.step = x.step;
     r->ending.steps = x.step;

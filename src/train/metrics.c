@@ -219,6 +219,7 @@ static void tell_watchers(struct mt_metrics *m, const struct mt_session *of, con
     if (of->rank[0].model.shape.capacity) s.x[MT_SCALAR_dropped] = x->dropped;
     for (int i = 0; i < MT_N_AUX; i++)
         if (of->rank[0].model.opt.aux[i] > 0) s.x[aux[i]] = x->aux[i];
+    if (of->rank[0].model.opt.tops) s.x[MT_SCALAR_max_score] = x->top;
     mt_telemetry_tell(&m->telemetry, &s, show);
 }
 
@@ -249,6 +250,8 @@ void mt_metrics_step(struct mt_metrics *m, const struct mt_session *s, const str
     if (s->rank[0].model.shape.capacity)
         n += snprintf(line + n, sizeof line - (size_t)n, ", \"dropped\": %.6f", x->dropped);
     n += aux_fields(s, x, line + n, sizeof line - (size_t)n);
+    if (s->rank[0].model.opt.tops)
+        n += snprintf(line + n, sizeof line - (size_t)n, ", \"max_score\": %.9g", x->top);
     if (x->imbalance.data > 0)
         n += snprintf(line + n, sizeof line - (size_t)n,
                       ", \"rank_imbalance\": %.4f, \"rank_imbalance_data_order\": %.4f", x->imbalance.placed,

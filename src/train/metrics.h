@@ -31,6 +31,7 @@ struct mt_metrics_step {
     double
         exposed_s; /* that the compute stream stood still for other streams, or in collectives: mean of this process's ranks */
     double mtp_loss; /* mean over the modules for further tokens of their mean losses; 0: there are none */
+    double top;      /* largest attention score, with optim.qk_clip */
     double aux[MT_N_AUX];   /* means over tokens and blocks of experts, without coefficients */
     double dropped;         /* share of the rows that experts had no room for */
     double balance;         /* busiest expert over the mean, worst layer; 0: no experts */

@@ -196,6 +196,7 @@ static struct mt_model_options model_options(const struct mt_session *s, int ran
         .score = c->model_score,
         .route_norm = c->model_route_norm,
         .aux = {c->moe_aux_loss_sequence, c->moe_aux_loss_global, c->moe_z_loss},
+        .tops = c->optim_qk_clip > 0,
         .drop_by_gate = c->moe_drop == MT_DROP_PROBS,
         .n_group = c->model_n_group,
         .topk_group = c->model_topk_group,

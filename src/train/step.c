@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "model/touch.h"
+#include "optim/qk_clip.h"
 
 /* This step's tokens onto the device; the compute stream may use them afterwards. */
 static void batch_in(struct mt_rank *r, int64_t micro, bool train)
@@ -319,10 +320,12 @@ void mt_train_step(struct mt_ctx *ctx, void *arg)
     mt_grads_sum_replicas(r);
     sum_loss(r);
     mt_aux_sum(r);
+    mt_qk_clip_scores(r);
     mt_optim_norm(t->optim, r, t->cfg->optim_clip);
     read_losses(t, s, 0);
     mt_host_read(s, MT_READ_NORM, 0, t->optim->norm, &t->norm);
     if (mt_aux_any(m)) mt_host_read(s, MT_READ_STATE, 2, m->aux_sum, t->aux);
+    if (m->opt.tops) mt_host_read(s, MT_READ_STATE, 4, m->top_one, &t->top);
     t->updated = is_good(t);
     if (!t->updated) return;
     mt_optim_update(t->optim, r, t->cfg, t->step, t->lr_factor);

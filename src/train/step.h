@@ -14,6 +14,7 @@ struct mt_step {
     double loss, norm;    /* sum over the tokens that count, of all ranks; gradient norm before clipping */
     int64_t valid;        /* tokens that count, of all ranks */
     double aux[MT_N_AUX]; /* sums over all tokens of all ranks, and blocks of experts; without coefficients */
+    float top;            /* largest attention score, of all heads; with optim.qk_clip */
     double mtp_loss[MT_MAX_DEPTHS - 1]; /* of a train step, the same of each module for further tokens */
     int64_t mtp_valid[MT_MAX_DEPTHS - 1];
     double loss_limit, norm_limit; /* what loss a token and norm may be; 0: anything finite */

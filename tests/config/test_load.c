@@ -90,12 +90,12 @@ static const struct {
     {"optim:\n  groups:\n    - match: x\n      optimiser: muon\n",
      "t.yaml:4:7: optim.groups: an entry has no 'optimiser'; did you mean optimizer?"},
     {"optim:\n  groups:\n    - match: x\n",
-     "t.yaml:3:7: optim.groups: the entry needs optimizer: adamw, muon, soap or none"},
+     "t.yaml:3:7: optim.groups: the entry needs optimizer: adamw, muon, soap, shampoo or none"},
     {"optim:\n  groups:\n    - optimizer: muon\n",
      "t.yaml:3:7: optim.groups: the entry needs match: a pattern for parameters' names"},
     {"optim:\n  groups:\n    - {match: x, optimizer: moun}\n",
      "t.yaml:3:29: optim.groups: optimizer: expected one of "
-     "adamw, muon, soap, none, got 'moun'; did you mean muon?"},
+     "adamw, muon, soap, shampoo, none, got 'moun'; did you mean muon?"},
     {"optim:\n  groups:\n    - {match: x, optimizer: muon, lr_scale: }\n",
      "t.yaml:3:35: optim.groups: lr_scale has no value"},
     {"optim:\n  groups:\n    - {match: [x], optimizer: muon}\n",
@@ -171,11 +171,11 @@ TEST(groups)
     CHECK_STR(c.optim_groups[0].match, "a*");
     CHECK_INT(c.optim_groups[0].optimizer, MT_OPTIMIZER_NONE);
     CHECK_STR(OVERRIDE(&c, "optim.groups="), "command line: optim.groups has no value");
-    CHECK_STR(
-        OVERRIDE(&c, "optim.groups=[{match: a, optimizer: mon}]"),
-        "command line:1:24: optim.groups: optimizer: expected one of adamw, muon, soap, none, got 'mon'; did "
-        "you mean "
-        "muon?");
+    CHECK_STR(OVERRIDE(&c, "optim.groups=[{match: a, optimizer: mon}]"),
+              "command line:1:24: optim.groups: optimizer: expected one of adamw, muon, soap, shampoo, none, "
+              "got 'mon'; did "
+              "you mean "
+              "muon?");
 }
 
 TEST(groups_of_shards)

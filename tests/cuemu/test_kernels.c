@@ -262,6 +262,32 @@ TEST(attention_fwd)
     ATTENTION(attention_fwd, "N=65 H=1 G=1 A=128 B=128", .off = 0);
 #endif
 }
+TEST(attention_fwd_top)
+{
+    ATTENTION(attention_fwd_top, "N=100 H=4 G=2 A=64 B=64", .off = 0);
+    ATTENTION(attention_fwd_top, "N=70 H=2 G=1 A=24 B=16", .pad = 8);
+    ATTENTION(attention_fwd_top, "N=33 H=2 G=2 A=13 B=9", .pad = 1);
+}
+TEST(max_rows)
+{
+    TRY(max_rows, "H=3 N=700", .pad = 1, .one_type = true);
+    TRY(max_rows, "H=1 N=5", .one_type = true);
+    TRY(max_rows, "H=0 N=5", .one_type = true);
+}
+TEST(max_parts)
+{
+    TRY(max_parts, "R=4 W=300", .pad = 3, .one_type = true);
+    TRY(max_parts, "R=1 W=1", .one_type = true);
+}
+/* Queries of which two share a key, from the middle of a head on; latent attention's; biases. */
+TEST(qk_clip)
+{
+    TRY(qk_clip, "R=21 C=300 H=6", .scalar = {F_(0.1), I_(5), I_(8), I_(0), I_(2), I_(2)}, .pad = 1,
+        .one_type = true);
+    TRY(qk_clip, "R=24 C=40 H=3", .scalar = {F_(0.2), I_(0), I_(8), I_(3), I_(1), I_(1)}, .one_type = true);
+    TRY(qk_clip, "R=7 C=1 H=4", .scalar = {F_(0.1), I_(1), I_(4), I_(0), I_(1), I_(2)}, .one_type = true);
+    TRY(qk_clip, "R=0 C=5 H=2", .scalar = {F_(1), I_(0), I_(4), I_(0), I_(1), I_(1)}, .one_type = true);
+}
 /* lse as it would be of rows that were never made: any numbers in proportion will do. */
 static void gradients(struct trial *t)
 {
@@ -631,6 +657,15 @@ TEST(eigen_basis)
     TRY(eigen_basis, "B=2 S=24", .scalar = {I_(2)}, EIGEN(2, 24));
     TRY(eigen_basis, "B=18 S=5", .scalar = {I_(2)}, EIGEN(18, 5), .pad = 3);
     TRY(eigen_basis, "B=1 S=1", .scalar = {I_(2)}, EIGEN(1, 1));
+    TRY(eigen_basis, "B=2 S=24", .scalar = {I_(3), F_(0.75), F_(1e-3), I_(4)}, EIGEN(2, 24));
+    TRY(eigen_basis, "B=18 S=5", .scalar = {I_(3), F_(1), F_(1e-6), I_(2)}, EIGEN(18, 5), .pad = 3);
+}
+TEST(graft)
+{
+    TRY(graft, "B=2 R=3 C=40", .scalar = {I_(1)}, .one_type = true);
+    TRY(graft, "B=1 R=5 C=300", .scalar = {I_(1)}, .pad = 3, .one_type = true);
+    TRY(graft, "B=2 R=3 C=7", .scalar = {I_(0)}, .one_type = true);
+    TRY(graft, "B=0 R=3 C=7", .scalar = {I_(1)}, .one_type = true);
 }
 TEST(init_normal)
 {

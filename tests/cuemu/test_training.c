@@ -178,7 +178,8 @@ TEST(router)
 {
 #define ROUTER                                                                                            \
     "train.dtype=f32 mesh.ep=2 model.experts=8 model.n_group=4 model.topk_group=2 moe.capacity_factor=1 " \
-    "moe.aux_loss_sequence=0.1 moe.aux_loss_global=0.3 moe.z_loss=0.1 train.global_batch=8 "
+    "moe.aux_loss_sequence=0.1 moe.aux_loss_global=0.3 moe.z_loss=0.1 model.qk_norm=false "               \
+    "optim.qk_clip=0.1 train.global_batch=8 "
     enum { FEW = STEPS < 3 ? STEPS : 3 };
     static const char *const orders[] = {"lazy", "eager"};
     struct outcome cpu = {.steps = FEW};

@@ -9,7 +9,7 @@ static void order(const double *weight, int n, const char *want)
     mt_blend b;
     mt_err e = {0};
     int64_t within, taken[8] = {0};
-    CHECK_INT(mt_blend_open(&b, n, weight, 12, &e), MT_OK);
+    CHECK_INT(mt_blend_open(&b, n, weight, false, 12, &e), MT_OK);
     for (int64_t s = 0; s < 12; s++) {
         int i = mt_blend_at(&b, s, &within);
         CHECK_INT(i, want[s] - '0');
@@ -46,7 +46,7 @@ TEST(any_position_is_what_walking_there_gives)
     mt_blend b;
     mt_err e = {0};
     int64_t wrong = 0;
-    CHECK_INT(mt_blend_open(&b, N, weight, MOST, &e), MT_OK);
+    CHECK_INT(mt_blend_open(&b, N, weight, true, MOST, &e), MT_OK);
     for (int64_t k = 0; k < 3000; k++) { /* also beyond what was announced */
         int64_t s = k * 7919 * 13 % (2 * MOST);
         wrong += mt_blend_at(&b, s, &within) != source[s] || within != number[s];

@@ -5,7 +5,7 @@
 struct att {
     int64_t N, H, G, A, B;
     double scale;
-    double *q, *k, *v, *begin, *dout, *o, *lse, *dq, *dk, *dv;
+    double *q, *k, *v, *begin, *dout, *o, *lse, *top, *dq, *dk, *dv;
 };
 
 static struct att att_new(mt_dtype t, int64_t N, int64_t H, int64_t G, int64_t A, int64_t B,
@@ -24,6 +24,7 @@ static struct att att_new(mt_dtype t, int64_t N, int64_t H, int64_t G, int64_t A
                     .dout = kc_random(t, N * H * B, 1, 4),
                     .o = kc_new(N * H * B),
                     .lse = kc_new(H * N),
+                    .top = kc_new(H * N),
                     .dq = kc_new(N * H * A),
                     .dk = kc_new(N * G * A),
                     .dv = kc_new(N * G * B)};
@@ -35,8 +36,8 @@ static struct att att_new(mt_dtype t, int64_t N, int64_t H, int64_t G, int64_t A
 }
 static void att_free(struct att *r)
 {
-    double *all[] = {r->q, r->k, r->v, r->begin, r->dout, r->o, r->lse, r->dq, r->dk, r->dv};
-    for (int i = 0; i < 10; i++) free(all[i]);
+    double *all[] = {r->q, r->k, r->v, r->begin, r->dout, r->o, r->lse, r->top, r->dq, r->dk, r->dv};
+    for (int i = 0; i < 11; i++) free(all[i]);
 }
 
 static double dot(const double *x, const double *y, int64_t n)
@@ -60,6 +61,7 @@ static void att_fwd(struct att *r)
             }
             for (int64_t j = b; j <= i; j++) sum += p[j] = exp(p[j] - top);
             r->lse[h * r->N + i] = top + log(sum);
+            r->top[h * r->N + i] = top;
             for (int64_t c = 0; c < r->B; c++) o[c] = 0;
             for (int64_t j = b; j <= i; j++)
                 for (int64_t c = 0; c < r->B; c++) o[c] += p[j] / sum * r->v[(j * r->G + g) * r->B + c];
@@ -154,6 +156,27 @@ static void bwd_args(struct kc *k, mt_dtype t, const struct att *r, int64_t pad)
     k->v[5].nd = k->v[10].nd = 2;
 }
 
+/* The same with the largest scores: the bits of everything else are those without. */
+static void check_top(const struct mt_cpu_dev *dev, mt_dtype t, struct att *r, int64_t pad,
+                      const struct kc *f)
+{
+    struct kc k = {.op = MT_OP_attention_fwd_top, .kernel = mt_cpu_attention_fwd_top, .dev = dev};
+    fwd_args(&k, t, r, pad);
+    kc_arg(&k, MT_F32, r->H, r->N, 0, 0, NULL);
+    k.v[6].nd = 2;
+    kc_run(&k);
+    for (int arg = 0; arg < 2; arg++) {
+        const int64_t n = mt_view_count(k.v[arg]);
+        double *one = kc_new(n), *other = kc_new(n);
+        kc_get(f, arg, one);
+        kc_get(&k, arg, other);
+        CHECK(!memcmp(one, other, (size_t)n * sizeof *one));
+        free(one), free(other);
+    }
+    check_norm(&k, 6, r->top, 1e-6);
+    kc_release(&k);
+}
+
 /* lse is f32 of either type, and its error that of f32 scores */
 static void check_within(const struct mt_cpu_dev *dev, mt_dtype t, struct att *r, int64_t pad, double tol)
 {
@@ -164,6 +187,7 @@ static void check_within(const struct mt_cpu_dev *dev, mt_dtype t, struct att *r
     kc_run(&f);
     check_norm(&f, 0, r->o, tol);
     check_norm(&f, 1, r->lse, 1e-6);
+    check_top(dev, t, r, pad, &f);
     bwd_args(&b, t, r, pad);
     kc_run(&b);
     check_norm(&b, 0, r->dq, 2 * tol);

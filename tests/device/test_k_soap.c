@@ -121,9 +121,12 @@ TEST(adam)
 }
 
 /* ---- bases ---- */
+static const double OVER = 0.75, EPS = 1e-3;
 static void basis_run(int64_t B, int64_t n, int mode, const double *p, const double *q, double *got)
 {
-    struct kc k = {.op = MT_OP_eigen_basis, .kernel = mt_cpu_eigen_basis, .s = {{.i = mode}}};
+    struct kc k = {.op = MT_OP_eigen_basis,
+                   .kernel = mt_cpu_eigen_basis,
+                   .s = {{.i = mode}, {.f = OVER}, {.f = EPS}, {.i = 4}}};
     kc_arg(&k, MT_F32, B, n, n, 1, q);
     kc_arg(&k, MT_F32, B, n, n, 2, p);
     kc_arg(&k, MT_U8, mt_eigen_ws_bytes(B, n), 0, 0, 0, NULL);
@@ -220,6 +223,56 @@ TEST(bases_of_nothing_and_in_the_limit)
     free(p);
 }
 
+/* The inverse fourth root, raised again, times the matrix: the unit matrix; also of one that is singular or zero. */
+static void root_case(int64_t B, int64_t n, int64_t rank)
+{
+    double *p = symmetric(B, n, rank, 7), *q = kc_new(B * n * n), *two = kc_new(n * n), *four = kc_new(n * n),
+           *unit = kc_new(n * n);
+    basis_run(B, n, 3, p, q, q);
+    for (int64_t b = 0; b < B; b++) {
+        double *at = p + b * n * n, most = 0;
+        struct operand x = {q + b * n * n, false};
+        for (int64_t i = 0; i < n * n; i++) at[i] = at[i] / OVER + (i / n == i % n ? EPS : 0);
+        product(two, x, x, n, n, n);
+        product(four, (struct operand){two, false}, (struct operand){two, false}, n, n, n);
+        product(unit, (struct operand){at, false}, (struct operand){four, false}, n, n, n);
+        for (int64_t i = 0; i < n * n; i++) {
+            double d = fabs(unit[i] - (i / n == i % n));
+            if (!(d <= most)) most = d;
+        }
+        if (!CHECK(most <= 3e-3)) printf("  %lld x %lld: %.3g\n", (long long)n, (long long)n, most);
+    }
+    free(p), free(q), free(two), free(four), free(unit);
+}
+TEST(roots)
+{
+    root_case(2, 24, 40);
+    root_case(1, 9, 4);
+    root_case(18, 5, 7);
+    root_case(1, 1, 1);
+}
+TEST(graft)
+{
+    enum { B = 3, R = 4, C = 11, N = B * R * C };
+    for (int takes = 0; takes < 2; takes++) {
+        double *x = kc_random(MT_F32, N, 1, 1), *like = kc_random(MT_F32, N, 3, 2), want[N];
+        memset(x, 0, R * C * sizeof *x); /* stays zero */
+        for (int b = 0; b < B; b++) {
+            double x2 = 0, like2 = 0;
+            for (int i = b * R * C; i < (b + 1) * R * C; i++) x2 += x[i] * x[i], like2 += like[i] * like[i];
+            for (int i = b * R * C; i < (b + 1) * R * C; i++)
+                want[i] = !takes ? like[i] : x2 > 0 ? x[i] * sqrt(like2 / x2) : 0;
+        }
+        struct kc k = {.op = MT_OP_graft, .kernel = mt_cpu_graft, .s = {{.i = takes}}};
+        kc_arg(&k, MT_F32, B, R, C, 2, x);
+        kc_arg(&k, MT_F32, B, R, C, 0, like);
+        kc_run(&k);
+        kc_check_close(&k, 0, want, 3e-7);
+        kc_release(&k);
+        free(x), free(like);
+    }
+}
+
 int main(void)
 {
     mt_cpu_thread_setup();
@@ -229,5 +282,7 @@ int main(void)
     RUN(adam);
     RUN(bases);
     RUN(bases_of_nothing_and_in_the_limit);
+    RUN(roots);
+    RUN(graft);
     return DONE();
 }

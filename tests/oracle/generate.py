@@ -48,10 +48,14 @@ FIXTURES = [
     Config("moe_limits", V=48, D=24, L=2, H=2, G=1, A=8, B=8, R=8, E=9, K=2, F=12, scale=2.0, seed=6, max_norm=100.0, N=24,
            n_group=3, topk_group=1, group_score="max", capacity_factor=0.75, drop="position", aux_loss_global=0.4,
            z_loss=0.02),
+    Config("qk_clip", V=48, D=24, L=2, H=4, G=2, A=8, B=8, R=8, first_dense=2, Fd=32, theta=100.0, seed=8, qkv_bias=True,
+           init_std=0.3, qk_clip=2.5),
+    Config("qk_clip_mla", V=48, D=24, L=2, H=3, G=3, A=12, B=8, R=4, first_dense=2, Fd=32, theta=100.0, seed=9, Ck=10, Cq=14,
+           init_std=0.3, rope_factor=4.0, rope_original=16, beta_fast=2.0, beta_slow=0.25, mscale=0.7, mscale_all=1.2, qk_clip=3.0),
 ]
 # Not written into fixtures that do not have them.
 OPTIONAL = ("window", "full_first", "full_every", "Ck", "Cq", "rope_factor", "rope_original", "beta_fast",
-            "beta_slow", "mscale", "mscale_all")
+            "beta_slow", "mscale", "mscale_all", "qk_clip")
 
 
 # ---- Files ----------------------------------------------------------------------------------------------
@@ -120,9 +124,9 @@ def make_batch(c, step, micro, attempt):
     return dict(tokens=tokens, labels=labels, begin=begin, pos=pos)
 
 
-def run_batch(c, params, batch, before=None):
+def run_batch(c, params, batch, before=None, tops=None):
     t = {k: torch.tensor(v) for k, v in batch.items()}
-    logits, routing = ref.forward(c, params, t["tokens"], t["begin"], t["pos"], before)
+    logits, routing = ref.forward(c, params, t["tokens"], t["begin"], t["pos"], before, tops)
     return ref.loss_sum(logits, t["labels"]), routing
 
 
@@ -184,14 +188,14 @@ def aux_part(c, routing):
 def train(c, dtype, overrides, batches=None):
     """Runs the fixture. Without `batches` they are chosen on the way, and torch.optim runs beside."""
     params, state = ref.init_params(c, overrides, dtype), {}
-    out = dict(batches=[], losses=[], norms=[], aux=[], valid=[], counts=[], grads=None, ids=None, margin=1.0)
+    out = dict(batches=[], losses=[], norms=[], aux=[], tops=[], valid=[], counts=[], grads=None, ids=None, margin=1.0)
     other = None if batches else TorchOptimizers(c, params)
     for step in range(c.steps):
         mine = batches[step] if batches else [choose_batch(c, params, step, i) for i in range(c.micro)]
         valid = sum(label >= 0 for b in mine for label in b["labels"])
-        loss, counts, ids, routing, aux = 0.0, {}, {}, None, dict.fromkeys(AUX, 0.0)
+        loss, counts, ids, routing, aux, tops = 0.0, {}, {}, None, dict.fromkeys(AUX, 0.0), {}
         for batch in mine:
-            part, routing = run_batch(c, params, batch, routing)
+            part, routing = run_batch(c, params, batch, routing, tops)
             (part / valid + aux_part(c, routing)).backward()
             for k in AUX:
                 aux[k] += sum(r.aux[k].item() for r in routing.values()) / (c.micro * max(len(routing), 1))
@@ -208,6 +212,10 @@ def train(c, dtype, overrides, batches=None):
             other.step(grads)
         out["norms"].append(ref.clip(grads, c.max_norm))
         ref.optimizer_step(c, params, grads, state, step + 1, counts)
+        if c.qk_clip:
+            for same in (params, other.params) if other else (params,):
+                ref.qk_clip(c, same, tops)
+        out["tops"].append(torch.stack([tops[l] for l in range(c.L)]))
         for p in params.values():
             p.grad = None
         out["batches"].append(mine)
@@ -248,6 +256,8 @@ def write_fixture(c, folder):
         tensors[f"grad_norm/step{step}"] = np.array([run["norms"][step]], dtype=np.float32)
         if any(getattr(c, k) for k in AUX):
             tensors[f"aux/step{step}"] = np.array(run["aux"][step], dtype=np.float32)
+        if c.qk_clip:
+            tensors[f"tops/step{step}"] = f32(run["tops"][step])
     for l, ids in run["ids"].items():
         tensors[f"ids/{l}"] = i32(torch.stack(ids))
         tensors[f"counts/{l}"] = i32(torch.stack([counts[l] for counts in run["counts"]]))

@@ -76,6 +76,7 @@ class Config:
     aux_loss_sequence: float = 0.0  # coefficients
     aux_loss_global: float = 0.0
     z_loss: float = 0.0
+    qk_clip: float = 0.0  # largest attention score that is left as it is; 0: all are
 
 
 # Fields that files written before them do not have.
@@ -273,8 +274,8 @@ def latent(c, w, p, x, pos):
     return rope(c, q.view(n, c.H, c.A), pos), k, nnf.linear(ckv, w[f"{p}.v_b.weight"]).view(n, c.H, c.B)
 
 
-def attention(c, w, layer, x, begin, pos):
-    """Causal inside each document; begin[i] is the first token of token i's document."""
+def attention(c, w, layer, x, begin, pos, tops=None):
+    """Causal inside each document; begin[i] is the first token of token i's document. tops: layer -> largest score of each head."""
     n, p, window = x.shape[0], f"layers.{layer}.attn", window_of(c, layer)
     q, k, v = (latent if c.Ck else grouped)(c, w, p, x, pos)
     k, v = (y.repeat_interleave(c.H // c.G, dim=1) for y in (k, v))
@@ -283,7 +284,10 @@ def attention(c, w, layer, x, begin, pos):
     if window:
         visible &= at[None, :] > at[:, None] - window
     scores = torch.einsum("iha,jha->hij", q, k) * (c.A**-0.5 * temperature(c, c.mscale_all) ** 2)
-    weights = scores.masked_fill(~visible, -math.inf).softmax(-1)
+    scores = scores.masked_fill(~visible, -math.inf)
+    if tops is not None:
+        tops[layer] = torch.maximum(scores.detach().amax((1, 2)), tops.get(layer, torch.tensor(-math.inf)))
+    weights = scores.softmax(-1)
     return nnf.linear(torch.einsum("hij,jhb->ihb", weights, v).reshape(n, c.H * c.B), w[f"{p}.o.weight"])
 
 
@@ -374,13 +378,13 @@ def moe(c, w, p, x, before=None):
     return y, Routing(ids, torch.bincount(ids.flatten(), minlength=c.E), margin, aux, top, seen)
 
 
-def forward(c, w, tokens, begin, pos, before=None):
+def forward(c, w, tokens, begin, pos, before=None, tops=None):
     """Logits [N, V] of one micro-batch of packed documents, and the routing of each MoE layer. before: that of the step's last."""
     x = w["embed.weight"][tokens]
     routing = {}
     for l in range(c.L):
         p = f"layers.{l}"
-        x = x + attention(c, w, l, rms_norm(x, w[f"{p}.attn_norm.weight"], c.eps), begin, pos)
+        x = x + attention(c, w, l, rms_norm(x, w[f"{p}.attn_norm.weight"], c.eps), begin, pos, tops)
         h = rms_norm(x, w[f"{p}.ffn_norm.weight"], c.eps)
         if l < c.first_dense:
             x = x + swiglu(w, f"{p}.mlp", h)
@@ -443,6 +447,23 @@ def muon(p, g, state, lr, mu, decay, mode):
     o = muon_direction(g, state, mu)
     p *= 1 - lr * decay
     p -= lr * muon_scale(mode, *p.shape) * o
+
+
+@torch.no_grad()
+def qk_clip(c, params, tops):
+    """Kimi K2, arXiv 2507.20534, algorithm 1; heads that share a key have the largest score among them."""
+    for l, top in tops.items():
+        shared = top.view(c.G, -1).amax(1)
+        g = (c.qk_clip / shared).clamp(max=1)  # [G]; with latent attention G is H
+        q = g.repeat_interleave(c.H // c.G)[:, None, None]
+        for name, p in params.items():
+            if name in (f"layers.{l}.attn.q.weight", f"layers.{l}.attn.q.bias", f"layers.{l}.attn.q_b.weight"):
+                rows = p.view(c.H, c.A, -1)
+                rotated = c.R if c.Ck else 0
+                rows[:, :rotated] *= q
+                rows[:, rotated:] *= q.sqrt()
+            elif name in (f"layers.{l}.attn.k.weight", f"layers.{l}.attn.k.bias", f"layers.{l}.attn.k_b.weight"):
+                p.view(c.G, -1).mul_(g[:, None].sqrt())
 
 
 def update_bias(bias, counts, rate):

@@ -18,7 +18,7 @@ learn() {
     local name=$1
     shift
     "$MT_BIN" train "configs/models/$family-tiny.yaml" run.dir="$work/$name" data.train="$work/train" data.valid="$work/valid" \
-        train.steps=200 train.seq_len=128 train.global_batch=16 train.micro_batch=2 train.eval_interval=0 train.log_interval=1 \
+        train.steps=200 train.seq_len=128 train.global_batch=8 train.micro_batch=1 train.eval_interval=0 train.log_interval=1 \
         ckpt.interval=0 ckpt.at_end=false "$@" >"$work/$name.log" 2>&1
     check "$name: ends well" test $? = 0
     local first last

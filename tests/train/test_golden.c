@@ -70,7 +70,8 @@ static mt_status configure(struct fixture *f, const char *isa, const char *facto
                     {"model.rope_beta_fast", "beta_fast"},
                     {"model.rope_beta_slow", "beta_slow"},
                     {"model.rope_mscale", "mscale"},
-                    {"model.rope_mscale_all", "mscale_all"}};
+                    {"model.rope_mscale_all", "mscale_all"},
+                    {"optim.qk_clip", "qk_clip"}};
     static const struct {
         const char *option, *meta;
     } flag[] = {{"model.qk_norm", "qk_norm"},
@@ -202,6 +203,27 @@ static void check_aux(const struct fixture *f, int64_t step)
         CHECK_CLOSE(f->s.rank[0].step.aux[i] / n, m->opt.aux[i] > 0 ? (double)want[i] : 0, 1e-5);
 }
 
+/* Largest scores of heads, and that of all. Some heads are above the bound, some below. */
+static void check_tops(const struct fixture *f, int64_t step)
+{
+    char key[32];
+    const struct mt_model *m = &f->s.rank[0].model;
+    const int64_t n = m->shape.L * m->shape.H;
+    int64_t above = 0;
+    float most = -INFINITY;
+    snprintf(key, sizeof key, "tops/step%lld", (long long)step);
+    const float *want = golden_find(&f->g, key) ? golden_f32(&f->g, key, n) : NULL;
+    if (!CHECK_INT(m->opt.tops, want != NULL) || !want) return;
+    const float *got = mt_address(&f->s.rank[0].ctx, m->top_most);
+    for (int64_t i = 0; i < n; i++) {
+        CHECK_CLOSE((double)got[i] / (double)want[i], 1, 1e-5);
+        above += (double)want[i] > f->cfg.optim_qk_clip;
+        most = want[i] > most ? want[i] : most;
+    }
+    CHECK(above > 0 && (step == 0 || above < n));
+    CHECK_CLOSE((double)f->s.rank[0].step.top / (double)most, 1, 1e-5);
+}
+
 static void run_fixture(const char *name, const char *isa, const char *factor)
 {
     struct fixture f;
@@ -222,6 +244,7 @@ static void run_fixture(const char *name, const char *isa, const char *factor)
         snprintf(key, sizeof key, "grad_norm/step%lld", (long long)step);
         CHECK_CLOSE(f.s.rank[0].step.norm / (double)golden_f32(&f.g, key, 1)[0], 1, 1e-5);
         check_aux(&f, step);
+        check_tops(&f, step);
         if (step == 0) CHECK(compare(&f, "grad", MT_STATE_GRAD, 1e-5) > 10);
     }
     compare(&f, "after", MT_STATE_MASTER, 1e-5);
@@ -265,6 +288,12 @@ TEST(mla_window)
 {
     run_fixture("mla_window.safetensors", "auto", "1");
 }
+/* Heads whose scores are too large: keys shared by two heads, with biases; and multi-head latent attention. */
+TEST(qk_clip)
+{
+    run_fixture("qk_clip.safetensors", "auto", "1");
+    run_fixture("qk_clip_mla.safetensors", "auto", "1");
+}
 TEST(moe_balance)
 {
     run_fixture("moe_balance.safetensors", "auto", "1");
@@ -296,6 +325,7 @@ int main(void)
     RUN(window);
     RUN(mla);
     RUN(mla_window);
+    RUN(qk_clip);
     RUN(moe_balance);
     RUN(moe_limits);
     RUN(rounds);

@@ -34,6 +34,7 @@ static void run(const char *const *options, int world, struct outcome *o)
         ok = ranks_step(&t, step);
         o->loss[step] = r[world - 1].step.loss;
         o->norm[step] = r[world - 1].step.norm;
+        if (!step && t.cfg.optim_qk_clip > 0) CHECK((double)r->step.top > t.cfg.optim_qk_clip);
         for (int i = 0; i < world; i++)
             CHECK(r[i].step.updated && r[i].step.loss == r[0].step.loss && r[i].step.norm == r[0].step.norm);
     }
@@ -105,7 +106,7 @@ static void worlds(const char *const *options, double tol)
 }
 TEST(dense)
 {
-    worlds((const char *const[]){DENSE, NULL}, 1e-6);
+    worlds((const char *const[]){DENSE, "optim.qk_clip=0.6", NULL}, 1e-6);
 }
 TEST(dense_tied)
 {
@@ -128,11 +129,11 @@ TEST(window)
             &one, 1e-6);
     ranks_values_release(&one.v);
 }
-/* The same of multi-head latent attention, its matrices cut between heads, or each on one rank. */
+/* The same of multi-head latent attention with QK-clip, its matrices cut between heads, or each on one rank. */
 #define ATTENTION(placement) "shard.groups=[{\"match\":\"*.attn.*\",\"placement\":" placement "}] "
 TEST(latent)
 {
-    static const char *const options[] = {MLA, NULL};
+    static const char *const options[] = {MLA, "optim.qk_clip=0.6", NULL};
     struct options more;
     struct outcome one = {0};
     run(options, 1, &one);

@@ -11,7 +11,7 @@
 #define HOST_STATE "offload.masters=host offload.moments=host offload.grads=host "
 static const char *const shapes[] = {
     TRAINING_BASE,
-    TRAINING_BASE "train.dtype=bf16 model.tied=true model.attn_bias=true model.dim=256 ",
+    TRAINING_BASE "train.dtype=bf16 model.tied=true model.attn_bias=true model.dim=256 optim.qk_clip=0.1 ",
     TRAINING_BASE TRAINING_MOE,
     TRAINING_BASE TRAINING_MOE "train.dtype=bf16 moe.buffer_factor=0.3 ",
     TRAINING_BASE TRAINING_MOE
@@ -22,7 +22,8 @@ static const char *const shapes[] = {
     TRAINING_BASE TRAINING_MOE HOST_STATE "offload.slot_bytes=8KiB ",
     TRAINING_BASE TRAINING_MOE HOST_STATE "optim.compute=host train.dtype=bf16 wire.gather_experts=fp8 "
                                           "wire.gather_dense=fp8 model.ffn=300 ",
-    TRAINING_BASE TRAINING_MOE "optim.compute=host offload.masters=host offload.slots=3 train.dtype=bf16 ",
+    TRAINING_BASE TRAINING_MOE "optim.compute=host offload.masters=host offload.slots=3 train.dtype=bf16 "
+                               "model.qk_norm=false optim.qk_clip=0.1 ",
     TRAINING_BASE TRAINING_MOE
     "offload.activations.fraction=1 recompute.policy=selective moe.buffer_factor=0.3 ",
     TRAINING_BASE TRAINING_MOE

@@ -133,6 +133,7 @@ static struct outcome train(struct run *x, int64_t from, int64_t to)
         o.loss[step] = x->s.rank[0].step.loss;
         o.norm[step] = x->s.rank[0].step.norm;
         CHECK(x->s.rank[0].step.updated);
+        if (!step && x->cfg.optim_qk_clip > 0) CHECK((double)x->s.rank[0].step.top > x->cfg.optim_qk_clip);
     }
     o.state = hash_state(&x->s);
     return o;
@@ -189,13 +190,13 @@ TEST(one_rank)
     placements(BASE EXPERTS "train.dtype=f32 ", 1, BRIEF ? 14 : 1);
     if (BRIEF) return;
     placements(BASE EXPERTS "train.dtype=bf16 train.global_batch=2 ", 1, 2);
-    placements(BASE "train.dtype=bf16 model.tied=true train.micro_order=layer ", 1, 2);
+    placements(BASE "train.dtype=bf16 model.tied=true train.micro_order=layer optim.qk_clip=0.6 ", 1, 2);
 }
 TEST(four_ranks)
 {
     placements(BASE EXPERTS "train.dtype=bf16 mesh.ep=2 ", 4, BRIEF ? 14 : 1);
     if (BRIEF) return;
-    placements(BASE EXPERTS "train.dtype=f32 ", 4, 3);
+    placements(BASE EXPERTS "train.dtype=f32 model.qk_norm=false optim.qk_clip=0.6 ", 4, 3);
 }
 
 /* ---- with everything else ---- */
@@ -219,7 +220,7 @@ static const struct {
              {BASE EXPERTS OWNED "muon.per_head=true ", 2},
              {BASE EXPERTS FP8 OWNED, 2},
              {BASE EXPERTS "mesh.ep=2 mesh.ranks_per_node=2 wire.reduce=bf16 shard.host_weights=all ", 8},
-             {BASE "train.micro_order=layer model.tied=true ", 4}};
+             {BASE "train.micro_order=layer model.tied=true optim.qk_clip=0.6 ", 4}};
 static const char *const place[] = {ALL_HOST, ALL_HOST "optim.compute=host ",
                                     "offload.masters=host optim.compute=host ",
                                     "offload.moments=host offload.grads=host offload.slots=3 "};

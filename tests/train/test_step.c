@@ -6,7 +6,8 @@
 
 static const char *const shapes[] = {
     TRAINING_BASE,
-    TRAINING_BASE "train.dtype=bf16 model.tied=true model.attn_bias=true model.rotary_dims=8 ",
+    TRAINING_BASE
+    "train.dtype=bf16 model.tied=true model.attn_bias=true model.rotary_dims=8 optim.qk_clip=0.1 ",
     TRAINING_BASE TRAINING_MOE,
     TRAINING_BASE TRAINING_MOE "train.dtype=bf16 moe.buffer_factor=0.3 train.global_batch=4 ",
     TRAINING_BASE TRAINING_MOE

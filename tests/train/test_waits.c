@@ -289,11 +289,14 @@ TEST(ranks_with_fp8)
 #define HOST_STATE "offload.masters=host offload.moments=host offload.grads=host offload.slot_bytes=8KiB "
 TEST(state_in_host_memory)
 {
-    classify(TRAINING_BASE TRAINING_MOE "train.global_batch=4 model.layers=5 " HOST_STATE, 1);
+    classify(TRAINING_BASE TRAINING_MOE
+             "train.global_batch=4 model.layers=5 model.qk_norm=false optim.qk_clip=1 " HOST_STATE,
+             1);
 }
 TEST(arithmetic_on_the_host)
 {
-    classify(TRAINING_BASE TRAINING_MOE "train.global_batch=4 model.layers=5 optim.compute=host " HOST_STATE,
+    classify(TRAINING_BASE TRAINING_MOE "train.global_batch=4 model.layers=5 model.qk_norm=false "
+                                        "optim.qk_clip=1 optim.compute=host " HOST_STATE,
              1);
 }
 

@@ -5,7 +5,7 @@
 struct fwd {
     struct mt_att t;
     struct mt_att_arg out, q_arg, k, v;
-    float *lse;
+    float *lse, *most;        /* most: NULL, or the largest score of each row */
     void *k_nt, *v_nt, *v_nn; /* a packed key block */
     void *q, *p;              /* rows of the tile */
     float *s, *acc, *top, *sum, *fade, *mixed;
@@ -103,6 +103,7 @@ static void fwd_tile(struct fwd *f, int64_t g, int64_t t0, int64_t t1)
     for (int64_t r = 0; r < rows; r++) {
         int64_t token = t0 + r / t->per, head = g * t->per + r % t->per;
         f->lse[head * t->tokens + token] = f->top[r] + logf(f->sum[r]);
+        if (f->most) f->most[head * t->tokens + token] = f->top[r];
         f->sum[r] = 1 / f->sum[r];
     }
     mt_att_spread(t, &f->out, f->acc, f->sum, t->per, g, t0, t1);
@@ -124,10 +125,11 @@ void mt_cpu_window_begin(const struct mt_call *c, int part, int parts, void *scr
     }
 }
 
-void mt_cpu_attention_fwd(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
+/* Of attention_fwd, or of attention_fwd_top, which has one argument more. */
+static void forward(const struct mt_call *c, int part, int parts, void *scratch, const void *dev, float *most)
 {
     const struct mt_args_attention_fwd *a = MT_ARGS(attention_fwd, c);
-    struct fwd f = {.lse = a->lse};
+    struct fwd f = {.lse = a->lse, .most = most};
     mt_att_init(&f.t, c, scratch, dev);
     f.out = mt_att_arg(c, 0, f.t.b);
     f.q_arg = mt_att_arg(c, 2, f.t.a);
@@ -142,4 +144,12 @@ void mt_cpu_attention_fwd(const struct mt_call *c, int part, int parts, void *sc
         int64_t t0 = u / f.t.groups * f.t.tile;
         fwd_tile(&f, u % f.t.groups, t0, mt_min64(t0 + f.t.tile, f.t.tokens));
     }
+}
+void mt_cpu_attention_fwd(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
+{
+    forward(c, part, parts, scratch, dev, NULL);
+}
+void mt_cpu_attention_fwd_top(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
+{
+    forward(c, part, parts, scratch, dev, MT_ARGS(attention_fwd_top, c)->top);
 }

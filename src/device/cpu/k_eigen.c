@@ -1,4 +1,4 @@
-/* Eigenvectors of symmetric matrices, and one step of orthogonal iteration towards them: in f64, a matrix a part. */
+/* Eigenvectors of symmetric matrices, one step of orthogonal iteration towards them, and powers: in f64, a matrix a part. */
 #include "device/cpu/kernels.h"
 #include "device/cpu/muon_ws.h"
 #include "device/cpu/vec.h"
@@ -161,18 +161,39 @@ static void diagonalise(const struct eigen *e)
         any = false;
         for (int64_t r = 0; r < players - 1; r++) any |= meet(e, players, r, 1e-15 * trace);
     }
-    for (int64_t j = 0; j < n; j++) leave(e, j, 1, place(e, j));
+}
+static void vectors(const struct eigen *e)
+{
+    diagonalise(e);
+    for (int64_t j = 0; j < e->n; j++) leave(e, j, 1, place(e, j));
+}
+/* q = sum over eigenvalues a of (max(a, 0) / over + eps)^(-1 / root) v v^T: row j of v is an eigenvector. */
+static void raise(const struct eigen *e, double over, double eps, int64_t root)
+{
+    int64_t n = e->n;
+    double *by = e->row, *sum = e->row + n;
+    diagonalise(e);
+    for (int64_t k = 0; k < n; k++) {
+        double a = e->a[k * n + k];
+        double r = sqrt((a < 0 ? 0 : a) / over + eps); /* a NaN stays one */
+        by[k] = 1 / (root == 4 ? sqrt(r) : r);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        memset(sum, 0, (size_t)n * sizeof *sum);
+        for (int64_t k = 0; k < n; k++) add(sum, by[k] * e->v[k * n + i], e->v + k * n, n);
+        for (int64_t j = 0; j < n; j++) e->q[i * e->ldq + j] = (float)sum[j];
+    }
 }
 
 /* A part works through its matrices one after another, in a workspace of its own. */
 void mt_cpu_eigen_basis(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
 {
     const struct mt_args_eigen_basis *a = MT_ARGS(eigen_basis, c);
-    int64_t n = mt_dim(c, 'S'), batch = mt_dim(c, 'B'), lanes = mt_newton_schulz_lanes(batch), first, last,
-            mode = MT_SCALARS(eigen_basis, c)->mode;
+    int64_t n = mt_dim(c, 'S'), batch = mt_dim(c, 'B'), lanes = mt_newton_schulz_lanes(batch), first, last;
+    const struct mt_scalars_eigen_basis *s = MT_SCALARS(eigen_basis, c);
     (void)scratch, (void)dev;
     MT_ASSERT(c->bytes[2] >= lanes * mt_eigen_lane_bytes(n));
-    if (!mode || part >= lanes) return; /* more parts than workspaces: the others do all */
+    if (!s->mode || part >= lanes) return; /* more parts than workspaces: the others do all */
     if (parts > lanes) parts = (int)lanes;
     mt_share(batch, 1, part, parts, &first, &last);
     for (int64_t i = first; i < last; i++) {
@@ -185,9 +206,11 @@ void mt_cpu_eigen_basis(const struct mt_call *c, int part, int parts, void *scra
                                 .a = ws,
                                 .v = ws + n * n,
                                 .row = ws + 2 * n * n};
-        if (mode == 1)
+        if (s->mode == 1)
             iterate(&e);
+        else if (s->mode == 2)
+            vectors(&e);
         else
-            diagonalise(&e);
+            raise(&e, s->over, s->eps, s->root);
     }
 }

@@ -1,4 +1,4 @@
-/* SOAP round its turns: the mean of gradients before them, Adam between them. Matrices [B, R, C], f32, lie apart by strides. */
+/* SOAP round its turns: the mean of gradients before them, Adam between them; and Shampoo's graft. Matrices [B, R, C], f32, lie apart by strides. */
 #include "device/cpu/kernels.h"
 #include "device/cpu/vec.h"
 
@@ -45,6 +45,40 @@ MT_VEC void mt_cpu_soap_adam(const struct mt_call *c, int part, int parts, void 
         for (int64_t i = 0; i < cols; i++) {
             v[i] = keep * v[i] + rest * (g[i] * g[i]);
             u[i] = lift * u[i] / (sqrtf(v[i]) * root + eps);
+        }
+    }
+}
+
+MT_VEC static double square_of(const float *x, int64_t n)
+{
+    double lane[8] = {0}, sum = 0;
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        for (int l = 0; l < 8; l++) lane[l] += (double)x[i + l] * (double)x[i + l];
+    for (int l = 0; i + l < n; l++) lane[l] += (double)x[i + l] * (double)x[i + l];
+    for (int l = 0; l < 8; l++) sum += lane[l];
+    return sum;
+}
+/* A part has whole matrices. */
+MT_VEC void mt_cpu_graft(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
+{
+    const int64_t rows = mt_dim(c, 'R'), cols = mt_dim(c, 'C');
+    const bool takes = MT_SCALARS(graft, c)->takes;
+    int64_t first, last;
+    (void)scratch, (void)dev;
+    mt_share(mt_dim(c, 'B'), 1, part, parts, &first, &last);
+    for (int64_t b = first; b < last; b++) {
+        double x2 = 0, like2 = 0;
+        for (int64_t r = b * rows; r < (b + 1) * rows; r++) {
+            x2 += square_of(row_of(c, 0, r), cols);
+            like2 += square_of(row_of(c, 1, r), cols);
+        }
+        const float by = x2 != 0 ? (float)(sqrt(like2) / sqrt(x2)) : 0;
+        for (int64_t r = b * rows; r < (b + 1) * rows; r++) {
+            float *x = row_of(c, 0, r);
+            const float *like = row_of(c, 1, r);
+            MT_VEC_LOOP
+            for (int64_t i = 0; i < cols; i++) x[i] = takes ? x[i] * by : like[i];
         }
     }
 }
