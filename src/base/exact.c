@@ -1,4 +1,5 @@
 #include "base/exact.h"
+#include "base/dtype.h"
 
 #include <math.h>
 #include <string.h>
@@ -43,8 +44,7 @@ static void carry(int64_t *digit, int n)
 /* By integers alone: any f32. */
 static void add_one(int64_t *acc, float x)
 {
-    uint32_t u;
-    memcpy(&u, &x, 4);
+    uint32_t u = mt_bits_of_f32(x);
     uint32_t e = u >> 23 & 0xff, m = u & 0x7fffff;
     if (e == 0xff) {
         acc[m ? MT_EXACT_NAN : MT_EXACT_INF]++;

@@ -2,8 +2,8 @@
  * infinities; 0x7f and 0xff are NaN, 0x7e is 448, the largest, and 1 is 2^-9, the smallest. */
 #ifndef MT_BASE_FP8_H
 #define MT_BASE_FP8_H
+#include "base/dtype.h"
 #include <stdint.h>
-#include <string.h>
 
 typedef uint8_t mt_fp8;
 #define MT_FP8_MAX 448.0f
@@ -19,15 +19,10 @@ static inline uint32_t mt_fp8_pick(int holds, uint32_t a, uint32_t b)
 /* Round to nearest even; what is beyond 448 becomes 448, NaN stays NaN, the sign is kept. */
 static inline mt_fp8 mt_fp8_of(float x)
 {
-    uint32_t u, tiny;
-    memcpy(&u, &x, 4);
-    uint32_t a = u & 0x7fffffffu, m = mt_fp8_pick(a < 0x43e00000u, a, 0x43e00000u);
+    uint32_t u = mt_bits_of_f32(x), a = u & 0x7fffffffu, m = mt_fp8_pick(a < 0x43e00000u, a, 0x43e00000u);
     uint32_t code = ((m + 0x7ffffu + (m >> 20 & 1)) >> 20) - (120u << 3);
     /* Below 2^-6 codes are multiples of 2^-9, the last place of a float between 2^14 and 2^15. */
-    float t;
-    memcpy(&t, &m, 4);
-    t += 0x1p14f;
-    memcpy(&tiny, &t, 4);
+    uint32_t tiny = mt_bits_of_f32(mt_f32_of_bits(m) + 0x1p14f);
     code = mt_fp8_pick(m < 0x3c800000u, tiny - 0x46800000u, code);
     code = mt_fp8_pick(a > 0x7f800000u, 0x7fu, code);
     return (mt_fp8)(code | (u >> 24 & 0x80u));
@@ -36,13 +31,10 @@ static inline mt_fp8 mt_fp8_of(float x)
 /* Exact. */
 static inline float mt_f32_of_fp8(mt_fp8 c)
 {
-    uint32_t m = c & 0x7fu, u = (m << 20) + (120u << 23), tiny;
-    float t = (float)(int32_t)m * 0x1p-9f;
-    memcpy(&tiny, &t, 4);
-    u = mt_fp8_pick(m < 8, tiny, u);
+    uint32_t m = c & 0x7fu, u = (m << 20) + (120u << 23);
+    u = mt_fp8_pick(m < 8, mt_bits_of_f32((float)(int32_t)m * 0x1p-9f), u);
     u = mt_fp8_pick(m == 0x7f, 0x7fc00000u, u);
     u |= (uint32_t)(c & 0x80u) << 24;
-    memcpy(&t, &u, 4);
-    return t;
+    return mt_f32_of_bits(u);
 }
 #endif

@@ -1,6 +1,5 @@
 #include "base/rng.h"
 #include <math.h>
-#include <string.h>
 
 /* Multipliers and Weyl increments of Philox4x32 as published. */
 #define PHILOX_M0 0xD2511F53u
@@ -81,10 +80,10 @@ INLINE double log_of(double u)
 {
     int64_t bits, root = 0x3FE6A09E667F3BCD; /* sqrt(1/2) */
     double m, sum = 0;
-    memcpy(&bits, &u, sizeof bits);
+    __builtin_memcpy(&bits, &u, sizeof bits); /* as in base/dtype.h */
     int64_t e = (bits - root) >> 52;
     bits -= (int64_t)((uint64_t)e << 52);
-    memcpy(&m, &bits, sizeof m);
+    __builtin_memcpy(&m, &bits, sizeof m);
     double t = (m - 1) / (m + 1), t2 = t * t;
     for (int k = 23; k > 1; k -= 2) sum = (sum + 1.0 / k) * t2;
     return (double)e * M_LN2 + (2 * t + 2 * t * sum);

@@ -109,7 +109,8 @@ TEST(normals_are_accurate)
         long double u = ((double)(((uint64_t)r[1] << 32 | r[0]) >> 11) + 0.5) * 0x1p-53;
         long double turn = 2 * acosl(-1) * (((double)(((uint64_t)r[3] << 32 | r[2]) >> 11) + 0.5) * 0x1p-53);
         double x = (double)(sqrtl(-2 * logl(u)) * cosl(turn)), y = (double)(sqrtl(-2 * logl(u)) * sinl(turn));
-        worst = fmax(worst, fmax(fabs(mt_rng_normal(key, 2 * pair) - x), fabs(mt_rng_normal(key, 2 * pair + 1) - y)));
+        worst = fmax(
+            worst, fmax(fabs(mt_rng_normal(key, 2 * pair) - x), fabs(mt_rng_normal(key, 2 * pair + 1) - y)));
     }
     CHECK_CLOSE(worst, 0, 4e-15);
 }

@@ -15,11 +15,9 @@ static struct {
 /* Tile instructions flush denormals whatever MXCSR says. */
 static inline float soft_flush(float x)
 {
-    uint32_t u;
-    memcpy(&u, &x, 4);
+    uint32_t u = mt_bits_of_f32(x);
     if ((u & 0x7f800000u) == 0) u &= 0x80000000u;
-    memcpy(&x, &u, 4);
-    return x;
+    return mt_f32_of_bits(u);
 }
 
 static inline void soft_config(const struct tile_config *c)

@@ -120,19 +120,6 @@ MT_VEC_INLINE float mt_vec_max(const float *x, int64_t n)
     return most > top ? most : top;
 }
 
-MT_VEC_INLINE float mt_f32_of_bits(uint32_t u)
-{
-    float x;
-    memcpy(&x, &u, 4);
-    return x;
-}
-MT_VEC_INLINE uint32_t mt_bits_of_f32(float x)
-{
-    uint32_t u;
-    memcpy(&u, &x, 4);
-    return u;
-}
-
 /* exp within 1e-7 of its value: x = k ln 2 + r with |r| <= ln 2 / 2, exp(r) = 1 + r + r^2 p(r) with p the first terms
  * of the series (what is left out is below 2e-9), times 2^k in two steps so that neither overflows before the result
  * does. k ln 2 is subtracted in two parts, the first exact. Beyond +-104 the result is 0 or infinite in f32. That bound,

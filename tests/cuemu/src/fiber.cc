@@ -95,10 +95,11 @@ namespace cuemu
 {
 namespace
 {
-std::map<const void *, std::vector<Fiber *>> pools; /* by stream */
+/* Never destroyed: at exit, when leaks are looked for, fibers are still reached from here. */
+std::map<const void *, std::vector<Fiber *>> &pools = *new std::map<const void *, std::vector<Fiber *>>; /* by stream */
 /* Of streams that are gone. What they know the host knew when it ended the stream, and so does whatever it
  * starts later: taking one up again hides no race. */
-std::vector<Fiber *> spare;
+std::vector<Fiber *> &spare = *new std::vector<Fiber *>;
 Fiber host, *running = &host;
 
 size_t stack_bytes()
