@@ -34,9 +34,9 @@ VARIANTS := release debug asan tsan tsan-plain aarch64 fuzzer
 flags_release := -O2 -g
 # xxhash insists on inlining what -Og does not inline, unless told not to.
 flags_debug := -Og -g3 -DMT_DEBUG -DXXH_NO_INLINE_HINTS=1
-flags_asan := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
+flags_asan := -O1 -g1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
 # GCC expands a memset or memcpy of known size inline, where ThreadSanitizer does not see it.
-flags_tsan := -O1 -g -fno-omit-frame-pointer -fsanitize=thread \
+flags_tsan := -O1 -g1 -fno-omit-frame-pointer -fsanitize=thread \
               -fno-builtin-memset -fno-builtin-memcpy -fno-builtin-memmove
 flags_tsan-plain := $(flags_tsan) -DMT_TSAN_PLAIN
 flags_aarch64 := -O2 -g -isystem $(BUILD)/aarch64-sysroot/usr/include
