@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # scripts/run_tests.sh VARIANT [tests/DIR | tests/DIR/test_NAME.c ...]   run tests, as many at a time as there are cores
-# scripts/run_tests.sh --list VARIANT                                    the C sources of the variant's tests
+# scripts/run_tests.sh --list VARIANT [tests/DIR ...]                    the C sources of the variant's tests
 #
 # The first line of a test may say what it needs:
 #     /* test: timeout=60 variants=release,asan,tsan alone */        (scripts: the same after #)
@@ -98,7 +98,9 @@ run_one() { # FILE
 }
 
 if [[ ${1:-} == --list ]]; then
-    sources "$2" tests | grep '\.c$'
+    shift
+    [[ $# -gt 1 ]] || set -- "$1" tests
+    sources "$@" | grep '\.c$'
     exit 0
 fi
 
