@@ -44,6 +44,23 @@ struct rows_at {
     const mt_bf16 *at;
     int64_t ld;
 };
+/* Copies of known size are a load and a store; others are a call, or eight bytes at a time. */
+static inline void copy_row(mt_bf16 *to, const mt_bf16 *from, int64_t width)
+{
+    int64_t i = 0;
+    for (; i + STEP <= width; i += STEP) memcpy(to + i, from + i, STEP * sizeof *to);
+    if (i < width) memcpy(to + i, from + i, (size_t)(width - i) * sizeof *to);
+}
+static inline void put_row(void *to, const float *x, int64_t width)
+{
+    mt_bf16 line[STEP];
+    if (width >= STEP) {
+        l_put_row(to, l_load(x), l_load(x + LANES));
+    } else {
+        l_put_row(line, l_load(x), l_load(x + LANES));
+        memcpy(to, line, (size_t)width * sizeof *line);
+    }
+}
 /* Rows [row, row + n) of x, `per` heads a token, copied to buf[want][row_ld], filled up with zeros. */
 static inline struct rows_at copied_rows(mt_bf16 *buf, const struct mt_att_arg *x, int64_t per, int64_t g, int64_t row,
                                          int64_t n, int64_t want)
@@ -52,7 +69,7 @@ static inline struct rows_at copied_rows(mt_bf16 *buf, const struct mt_att_arg *
     if (n < want || x->width % STEP) memset(buf, 0, (size_t)(want * ld) * sizeof *buf);
     for (int64_t i = 0; i < n; i++) {
         int64_t token = (row + i) / per, head = g * per + (row + i) % per;
-        memcpy(buf + i * ld, x->at + token * x->token + head * x->head, (size_t)x->width * sizeof *buf);
+        copy_row(buf + i * ld, (const mt_bf16 *)(const void *)(x->at + token * x->token + head * x->head), x->width);
     }
     return (struct rows_at){buf, ld};
 }
@@ -108,15 +125,12 @@ static inline void spread_panel(const struct mt_att_arg *x, const float *acc, in
 {
     _Alignas(64) float part[ROWS][ROWS];
     for (int64_t at = 0; at < x->width; at += ROWS, acc += BLOCK) {
-        int64_t cols = lesser(x->width - at, ROWS);
         for (int64_t i = 0; i < 4; i++)
             turn_16(&part[16 * (i / 2)][16 * (i % 2)], ROWS, acc + 16 * (i % 2) * ROWS + 16 * (i / 2), 2 * ROWS);
         for (int64_t i = 0; i < n; i++) {
             int64_t token = (row + i) / per, head = g * per + (row + i) % per;
             char *to = x->at + token * x->token + head * x->head + at * (int64_t)sizeof(mt_bf16);
-            mt_bf16 line[ROWS];
-            l_put_row(line, l_load(part[i]), l_load(part[i] + LANES));
-            memcpy(to, line, (size_t)cols * sizeof *line);
+            put_row(to, part[i], x->width - at);
         }
     }
 }

@@ -217,11 +217,8 @@ static void keys_block(const struct amx_bwd *w, const struct mt_att_range *r, in
 static void spread_keys(const struct mt_att_arg *x, const float *acc, int64_t ld, int64_t g, int64_t ks, int64_t ke)
 {
     for (int64_t i = ks; i < ke; i++, acc += ld)
-        for (int64_t at = 0; at < x->width; at += ROWS) {
-            mt_bf16 line[ROWS];
-            l_put_row(line, l_load(acc + at), l_load(acc + at + LANES));
-            memcpy(x->at + i * x->token + g * x->head + at * 2, line, (size_t)lesser(x->width - at, ROWS) * 2);
-        }
+        for (int64_t at = 0; at < x->width; at += STEP)
+            put_row(x->at + i * x->token + g * x->head + at * 2, acc + at, x->width - at);
 }
 
 static void keys_pass(struct amx_bwd *w, int64_t ks)
