@@ -3,6 +3,8 @@
  * Every instruction set this machine has, and the AMX kernels over the stand-in for the tile unit, against
  * float64. */
 #define MT_AMX_SOFT 1
+#include "device/cpu/attention_amx.c"
+#include "device/cpu/attention_bwd_amx.c"
 #include "device/cpu/gemm_amx.c"
 #include "device/cpu/gemm_tn_amx.c"
 

@@ -22,7 +22,7 @@ static void fwd_layout(struct amx_fwd *w, struct mt_att *t)
 {
     for (int i = 0; i < 2; i++) w->s[i] = mt_att_take(t, HALVES * BLOCK * 4);
     w->pairs = mt_att_take(t, HALVES * STEP_BYTES);
-    w->line = mt_att_take(t, ROWS * row_ld(t->a) * 2);
+    w->line = mt_att_take(t, ATT_ROWS * row_ld(t->a) * 2);
     w->keys = mt_att_take(t, ATT_KEYS * row_ld(t->a) * 2);
     w->values = mt_att_take(t, ATT_KEYS * row_ld(t->b) * 2);
     w->vt = mt_att_take(t, ATT_KEYS * w->kb * STEP * 2);
@@ -51,28 +51,28 @@ LANES_INLINE void softmax(const struct amx_fwd *w, const float *s, int64_t at, i
     const lanes16 scale = l_all(w->t->scale), none = l_all(0);
     lanes16 before = l_load(w->top + at), most = before, more = before;
     for (int32_t j = 0; j < ATT_KEYS; j += 2) {
-        most = l_max(score(see, s + j * ROWS, scale, at, ks + j, whole), most);
-        more = l_max(score(see, s + (j + 1) * ROWS, scale, at, ks + j + 1, whole), more);
+        most = l_max(score(see, s + j * ATT_ROWS, scale, at, ks + j, whole), most);
+        more = l_max(score(see, s + (j + 1) * ATT_ROWS, scale, at, ks + j + 1, whole), more);
     }
     most = l_max(more, most);
     lanes16 sum0 = none, sum1 = none;
     for (int32_t j = 0; j < ATT_KEYS; j += 2) {
-        lanes16 p0 = l_exp(l_sub(score(see, s + j * ROWS, scale, at, ks + j, whole), most)),
-                p1 = l_exp(l_sub(score(see, s + (j + 1) * ROWS, scale, at, ks + j + 1, whole), most));
+        lanes16 p0 = l_exp(l_sub(score(see, s + j * ATT_ROWS, scale, at, ks + j, whole), most)),
+                p1 = l_exp(l_sub(score(see, s + (j + 1) * ATT_ROWS, scale, at, ks + j + 1, whole), most));
         if (!whole) {
             p0 = l_pick(l_seen(see->begin + at, see->token + at, ks + j), p0, none);
             p1 = l_pick(l_seen(see->begin + at, see->token + at, ks + j + 1), p1, none);
         }
         sum0 = l_add(sum0, p0);
         sum1 = l_add(sum1, p1);
-        l_put_pairs(w->pairs + j * ROWS + half * 2 * LANES, p0, p1);
+        l_put_pairs(w->pairs + j * ATT_ROWS + half * 2 * LANES, p0, p1);
     }
     lanes16 fade = l_exp(l_sub(before, most)), sum = l_load(w->sum + at);
     l_store(w->sum + at, l_add(l_mul(sum, fade), l_add(sum0, sum1)));
     l_store(w->top + at, most);
     if (!l_any_less(before, most)) return;
     float *acc = w->acc + (at - half * LANES) * w->kb * STEP + half * LANES;
-    for (int64_t c = 0; c < w->kb * STEP; c++, acc += ROWS) l_store(acc, l_mul(l_load(acc), fade));
+    for (int64_t c = 0; c < w->kb * STEP; c++, acc += ATT_ROWS) l_store(acc, l_mul(l_load(acc), fade));
 }
 
 /* Scores of panel p, turned; those of a half that no row sees are never looked at. */
@@ -83,8 +83,8 @@ static void panel_scores(const struct amx_fwd *w, int64_t p, struct rows_at keys
 }
 static void panel_softmax(const struct amx_fwd *w, int64_t p, int64_t ks)
 {
-    int64_t at = p * ROWS, n = lesser(w->n - at, ROWS);
-    bool whole = panel_whole(&w->see, at, n, ks) && panel_whole(&w->see, at, n, ks + ROWS);
+    int64_t at = p * ATT_ROWS, n = lesser(w->n - at, ATT_ROWS);
+    bool whole = panel_whole(&w->see, at, n, ks) && panel_whole(&w->see, at, n, ks + ATT_ROWS);
     for (int64_t half = 0; half < 2; half++) {
         const float *s = w->s[p % 2] + half * LANES;
         if (whole)
@@ -99,17 +99,17 @@ static void load_tile(struct amx_fwd *w, int64_t row, int64_t n)
 {
     w->row = row;
     w->n = n;
-    for (int64_t p = 0; p * ROWS < n; p++) {
-        int64_t at = p * ROWS, m = lesser(n - at, ROWS);
+    for (int64_t p = 0; p * ATT_ROWS < n; p++) {
+        int64_t at = p * ATT_ROWS, m = lesser(n - at, ATT_ROWS);
         turn_panel(w->q_nt + p * w->ka * STEP_VALUES, panel_rows(w->line, &w->f->q, w->t->per, w->g, row + at, m),
                    w->ka);
         load_row_keys(&w->see, at, w->t, row + at, m);
-        for (int64_t i = at; i < at + ROWS; i++) {
+        for (int64_t i = at; i < at + ATT_ROWS; i++) {
             w->top[i] = -FLT_MAX;
             w->sum[i] = 0;
         }
     }
-    memset(w->acc, 0, (size_t)((n + ROWS - 1) / ROWS * w->kb * BLOCK) * 4);
+    memset(w->acc, 0, (size_t)((n + ATT_ROWS - 1) / ATT_ROWS * w->kb * BLOCK) * 4);
 }
 
 static void add_keys(struct amx_fwd *w, int64_t t0, int64_t t1, int64_t ks)
@@ -121,7 +121,7 @@ static void add_keys(struct amx_fwd *w, int64_t t0, int64_t t1, int64_t ks)
     if (lo >= hi) return;
     struct rows_at keys = copied_rows(w->keys, &w->f->k, 1, w->g, ks, r.ke - ks, ATT_KEYS);
     turn_keys(w->vt, copied_rows(w->values, &w->f->v, 1, w->g, ks, r.ke - ks, ATT_KEYS), w->kb);
-    int64_t p0 = lo / ROWS, p1 = (hi + ROWS - 1) / ROWS;
+    int64_t p0 = lo / ATT_ROWS, p1 = (hi + ATT_ROWS - 1) / ATT_ROWS;
     for (int64_t p = p0; p <= p1; p++) {
         if (p < p1) panel_scores(w, p, keys);
         if (p > p0) panel_softmax(w, p - 1, ks);
@@ -138,14 +138,14 @@ static void finish_tile(struct amx_fwd *w)
         if (w->f->most) w->f->most[head * t->tokens + token] = w->top[i];
         w->sum[i] = 1 / w->sum[i];
     }
-    for (int64_t at = 0; at < w->n; at += ROWS) {
+    for (int64_t at = 0; at < w->n; at += ATT_ROWS) {
         float *acc = w->acc + at * w->kb * STEP;
         lanes16 f0 = l_load(w->sum + at), f1 = l_load(w->sum + at + LANES);
         for (int64_t c = 0; c < w->kb * STEP; c++) {
-            l_store(acc + c * ROWS, l_mul(l_load(acc + c * ROWS), f0));
-            l_store(acc + c * ROWS + LANES, l_mul(l_load(acc + c * ROWS + LANES), f1));
+            l_store(acc + c * ATT_ROWS, l_mul(l_load(acc + c * ATT_ROWS), f0));
+            l_store(acc + c * ATT_ROWS + LANES, l_mul(l_load(acc + c * ATT_ROWS + LANES), f1));
         }
-        spread_panel(&w->f->out, acc, t->per, w->g, w->row + at, lesser(w->n - at, ROWS));
+        spread_panel(&w->f->out, acc, t->per, w->g, w->row + at, lesser(w->n - at, ATT_ROWS));
     }
 }
 

@@ -22,9 +22,9 @@ void AMX_ATTENTION(fwd)(struct mt_att_fwd *f, int part, int parts);
 void AMX_ATTENTION(bwd)(struct mt_att_bwd *f, int part, int parts);
 
 enum {
-    ROWS = MT_PANEL,
-    BLOCK = ROWS * ROWS,         /* scores of a panel and 32 keys */
-    HALVES = ATT_KEYS / ROWS,    /* such blocks of a key block */
+    ATT_ROWS = MT_PANEL,
+    BLOCK = ATT_ROWS * ATT_ROWS,         /* scores of a panel and 32 keys */
+    HALVES = ATT_KEYS / ATT_ROWS,    /* such blocks of a key block */
     STEP_VALUES = STEP_BYTES / 2 /* bf16 of a step of a panel of B */
 };
 
@@ -77,7 +77,7 @@ static inline struct rows_at copied_rows(mt_bf16 *buf, const struct mt_att_arg *
 static inline struct rows_at panel_rows(mt_bf16 *buf, const struct mt_att_arg *x, int64_t per, int64_t g, int64_t row,
                                         int64_t n)
 {
-    if (per > 1 || n < ROWS || x->width % STEP) return copied_rows(buf, x, per, g, row, n, ROWS);
+    if (per > 1 || n < ATT_ROWS || x->width % STEP) return copied_rows(buf, x, per, g, row, n, ATT_ROWS);
     return (struct rows_at){(const mt_bf16 *)(void *)(x->at + row * x->token + g * x->head),
                             x->token / (int64_t)sizeof(mt_bf16)};
 }
@@ -87,7 +87,7 @@ static inline void turn_panel(mt_bf16 *out, struct rows_at x, int64_t steps)
 {
     for (int64_t s = 0; s < steps; s++, out += STEP_VALUES)
         for (int64_t h = 0; h < 2; h++)
-            turn_16((uint32_t *)(void *)out + 16 * h, ROWS, x.at + 16 * h * x.ld + s * STEP, x.ld);
+            turn_16((uint32_t *)(void *)out + 16 * h, ATT_ROWS, x.at + 16 * h * x.ld + s * STEP, x.ld);
 }
 /* 64 keys as A of a product over keys: [16 of the width][half][16][32]. */
 static inline void turn_keys(mt_bf16 *out, struct rows_at x, int64_t steps)
@@ -100,22 +100,22 @@ static inline void turn_keys(mt_bf16 *out, struct rows_at x, int64_t steps)
 /* s[32 keys][32 rows] of half h of a key block. */
 static inline void block_scores(float *s, struct rows_at keys, int64_t h, const mt_bf16 *panel, int64_t steps)
 {
-    const char *a = (const char *)(keys.at + h * ROWS * keys.ld), *b = (const char *)panel;
+    const char *a = (const char *)(keys.at + h * ATT_ROWS * keys.ld), *b = (const char *)panel;
     int64_t row = keys.ld * (int64_t)sizeof(mt_bf16);
     amx_zero();
     for (int64_t i = 0; i < steps; i++) amx_step(a + 64 * i, a + 16 * row + 64 * i, row, b + i * STEP_BYTES);
-    amx_store(s, s + 16 * ROWS, ROWS);
+    amx_store(s, s + 16 * ATT_ROWS, ATT_ROWS);
 }
 
 /* acc[width][32 rows] += x^T p for a key block: x by turn_keys, p interleaved, [half][16 pairs][32 rows][2]. */
 static inline void add_turned(float *acc, const mt_bf16 *x, const mt_bf16 *p, int64_t steps)
 {
     for (int64_t i = 0; i < steps; i++, acc += BLOCK, x += 2 * HALVES * STEP_VALUES / 2) {
-        amx_load(acc, acc + 16 * ROWS, ROWS);
+        amx_load(acc, acc + 16 * ATT_ROWS, ATT_ROWS);
         for (int64_t h = 0; h < HALVES; h++)
             amx_step((const char *)(x + h * STEP_VALUES / 2), (const char *)(x + (HALVES + h) * STEP_VALUES / 2), 64,
                      (const char *)(p + h * STEP_VALUES));
-        amx_store(acc, acc + 16 * ROWS, ROWS);
+        amx_store(acc, acc + 16 * ATT_ROWS, ATT_ROWS);
     }
 }
 
@@ -123,10 +123,10 @@ static inline void add_turned(float *acc, const mt_bf16 *x, const mt_bf16 *p, in
 static inline void spread_panel(const struct mt_att_arg *x, const float *acc, int64_t per, int64_t g, int64_t row,
                                 int64_t n)
 {
-    _Alignas(64) float part[ROWS][ROWS];
-    for (int64_t at = 0; at < x->width; at += ROWS, acc += BLOCK) {
+    _Alignas(64) float part[ATT_ROWS][ATT_ROWS];
+    for (int64_t at = 0; at < x->width; at += ATT_ROWS, acc += BLOCK) {
         for (int64_t i = 0; i < 4; i++)
-            turn_16(&part[16 * (i / 2)][16 * (i % 2)], ROWS, acc + 16 * (i % 2) * ROWS + 16 * (i / 2), 2 * ROWS);
+            turn_16(&part[16 * (i / 2)][16 * (i % 2)], ATT_ROWS, acc + 16 * (i % 2) * ATT_ROWS + 16 * (i / 2), 2 * ATT_ROWS);
         for (int64_t i = 0; i < n; i++) {
             int64_t token = (row + i) / per, head = g * per + (row + i) % per;
             char *to = x->at + token * x->token + head * x->head + at * (int64_t)sizeof(mt_bf16);
@@ -141,7 +141,7 @@ struct row_keys {
 };
 static inline void load_row_keys(const struct row_keys *k, int64_t at, const struct mt_att *t, int64_t row, int64_t n)
 {
-    for (int64_t i = 0; i < ROWS; i++) {
+    for (int64_t i = 0; i < ATT_ROWS; i++) {
         int64_t token = (row + i) / t->per;
         k->begin[at + i] = i < n ? t->begin[token] : INT32_MAX;
         k->token[at + i] = i < n ? (int32_t)token : -1;
@@ -150,18 +150,18 @@ static inline void load_row_keys(const struct row_keys *k, int64_t at, const str
 /* Does any row of the panel at `at` see a key of [ks, ks + 32)? Do all see all of them? Both grow with the row. */
 static inline bool panel_sees(const struct row_keys *k, int64_t at, int64_t n, int64_t ks)
 {
-    return k->begin[at] < ks + ROWS && k->token[at + n - 1] >= ks;
+    return k->begin[at] < ks + ATT_ROWS && k->token[at + n - 1] >= ks;
 }
 static inline bool panel_whole(const struct row_keys *k, int64_t at, int64_t n, int64_t ks)
 {
-    return n == ROWS && k->begin[at + n - 1] <= ks && k->token[at] >= ks + ROWS - 1;
+    return n == ATT_ROWS && k->begin[at + n - 1] <= ks && k->token[at] >= ks + ATT_ROWS - 1;
 }
 
 /* Rows of a tile for which there is room. */
 static inline int64_t tile_rows(const struct mt_att *t, int64_t row_bytes)
 {
-    int64_t rows = lesser((t->end - t->free - 64 * 16) / row_bytes, 256) / ROWS * ROWS;
-    MT_ASSERT(rows >= ROWS);
+    int64_t rows = lesser((t->end - t->free - 64 * 16) / row_bytes, 256) / ATT_ROWS * ATT_ROWS;
+    MT_ASSERT(rows >= ATT_ROWS);
     return rows;
 }
 #endif

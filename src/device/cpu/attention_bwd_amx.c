@@ -46,7 +46,7 @@ static void bwd_layout(struct amx_bwd *w, struct mt_att *t)
 {
     int64_t line = (wider(w) + STEP) * 2, width = w->ka + w->kb;
     for (int i = 0; i < 2; i++) {
-        w->line[i] = mt_att_take(t, ROWS * line);
+        w->line[i] = mt_att_take(t, ATT_ROWS * line);
         w->s[i] = mt_att_take(t, BLOCK * 4);
         w->dp[i] = mt_att_take(t, BLOCK * 4);
     }
@@ -64,7 +64,7 @@ static void bwd_layout(struct amx_bwd *w, struct mt_att *t)
 /* delta of the rows of a panel: <dO, O> */
 static void panel_delta(const struct amx_bwd *w, int64_t at, struct rows_at dout, struct rows_at o, int64_t n)
 {
-    for (int64_t i = 0; i < ROWS; i++) {
+    for (int64_t i = 0; i < ATT_ROWS; i++) {
         lanes16 sum = l_all(0);
         for (int64_t j = 0; i < n && j < w->kb * STEP; j += LANES)
             sum = l_add(sum, l_mul(l_load_bf16(dout.at + i * dout.ld + j), l_load_bf16(o.at + i * o.ld + j)));
@@ -73,14 +73,14 @@ static void panel_delta(const struct amx_bwd *w, int64_t at, struct rows_at dout
 }
 
 /* Rows [row, row + n) in all their forms; `sums`: those of a sum over rows too. */
-static void load_tile(struct amx_bwd *w, int64_t row, int64_t n, bool sums)
+static void load_rows(struct amx_bwd *w, int64_t row, int64_t n, bool sums)
 {
     const struct mt_att *t = w->t;
     w->row = row;
     w->n = n;
-    int64_t panels = (n + ROWS - 1) / ROWS;
+    int64_t panels = (n + ATT_ROWS - 1) / ATT_ROWS;
     for (int64_t p = 0; p < panels; p++) {
-        int64_t at = p * ROWS, r = row + at, m = lesser(n - at, ROWS);
+        int64_t at = p * ATT_ROWS, r = row + at, m = lesser(n - at, ATT_ROWS);
         struct rows_at q = panel_rows(w->line[0], &w->f->q, t->per, w->g, r, m);
         turn_panel(w->q_nt + p * w->ka * STEP_VALUES, q, w->ka);
         for (int64_t c = 0; sums && c < w->ka; c++)
@@ -91,7 +91,7 @@ static void load_tile(struct amx_bwd *w, int64_t row, int64_t n, bool sums)
             interleave(w->dout_tn + (c * panels + p) * STEP_VALUES, dout.at + c * STEP, dout.ld);
         panel_delta(w, at, dout, panel_rows(w->line[1], &w->f->o, t->per, w->g, r, m), m);
         load_row_keys(&w->see, at, t, r, m);
-        for (int64_t i = 0; i < ROWS; i++)
+        for (int64_t i = 0; i < ATT_ROWS; i++)
             w->base[at + i] =
                 i < m ? w->f->lse[(w->g * t->per + (r + i) % t->per) * t->tokens + (r + i) / t->per] : 0;
     }
@@ -114,7 +114,7 @@ LANES_INLINE void gradients(const struct amx_bwd *w, int buffer, int64_t at, int
     const lanes16 scale = l_all(w->t->scale), none = l_all(0);
     lanes16 base0 = l_load(base), base1 = l_load(base + LANES), delta0 = l_load(delta), delta1 = l_load(delta + LANES);
     lanes16 before0 = none, before1 = none;
-    for (int32_t j = 0; j < ROWS; j++, s += ROWS, dp += ROWS) {
+    for (int32_t j = 0; j < ATT_ROWS; j++, s += ATT_ROWS, dp += ATT_ROWS) {
         lanes16 d0, d1, p0 = gradient(l_load(s), l_load(dp), base0, delta0, scale, &d0),
                         p1 = gradient(l_load(s + LANES), l_load(dp + LANES), base1, delta1, scale, &d1);
         if (!whole) {
@@ -127,8 +127,8 @@ LANES_INLINE void gradients(const struct amx_bwd *w, int buffer, int64_t at, int
             l_put_row(p + j * w->ldp, p0, p1);
             l_put_row(ds + j * w->ldp, d0, d1);
         } else if (j % 2) {
-            l_put_pairs(ds + j / 2 * 2 * ROWS, before0, d0);
-            l_put_pairs(ds + j / 2 * 2 * ROWS + ROWS, before1, d1);
+            l_put_pairs(ds + j / 2 * 2 * ATT_ROWS, before0, d0);
+            l_put_pairs(ds + j / 2 * 2 * ATT_ROWS + ATT_ROWS, before1, d1);
         }
         before0 = d0, before1 = d1;
     }
@@ -143,8 +143,8 @@ struct turn {
 static struct turn turn_of(const struct amx_bwd *w, int64_t i, int64_t ks)
 {
     struct turn b = {.p = i / HALVES, .h = i % HALVES};
-    b.ks = ks + b.h * ROWS;
-    b.any = panel_sees(&w->see, b.p * ROWS, lesser(w->n - b.p * ROWS, ROWS), b.ks);
+    b.ks = ks + b.h * ATT_ROWS;
+    b.any = panel_sees(&w->see, b.p * ATT_ROWS, lesser(w->n - b.p * ATT_ROWS, ATT_ROWS), b.ks);
     return b;
 }
 static void turn_products(const struct amx_bwd *w, int64_t i, int64_t ks, struct rows_at keys, struct rows_at values)
@@ -159,11 +159,11 @@ static void turn_products(const struct amx_bwd *w, int64_t i, int64_t ks, struct
 static void add_outer(const struct amx_bwd *w, float *acc, const mt_bf16 *p, const mt_bf16 *x, int64_t p0, int64_t p1,
                       int64_t steps)
 {
-    int64_t ld = steps * STEP, panels = (w->n + ROWS - 1) / ROWS, row = 2 * w->ldp;
+    int64_t ld = steps * STEP, panels = (w->n + ATT_ROWS - 1) / ATT_ROWS, row = 2 * w->ldp;
     for (int64_t c = 0; c < steps; c++)
         for (int64_t h = 0; h < HALVES; h++) {
-            float *to = acc + h * ROWS * ld + c * STEP;
-            const char *a = (const char *)(p + h * ROWS * w->ldp), *b = (const char *)(x + c * panels * STEP_VALUES);
+            float *to = acc + h * ATT_ROWS * ld + c * STEP;
+            const char *a = (const char *)(p + h * ATT_ROWS * w->ldp), *b = (const char *)(x + c * panels * STEP_VALUES);
             amx_load(to, to + 16 * ld, ld);
             for (int64_t s = p0; s < p1; s++) amx_step(a + 64 * s, a + 16 * row + 64 * s, row, b + s * STEP_BYTES);
             amx_store(to, to + 16 * ld, ld);
@@ -173,12 +173,12 @@ static void add_outer(const struct amx_bwd *w, float *acc, const mt_bf16 *p, con
 static void keys_turn(const struct amx_bwd *w, int64_t i, int64_t ks)
 {
     struct turn b = turn_of(w, i, ks);
-    int64_t at = b.p * ROWS, n = lesser(w->n - at, ROWS);
-    mt_bf16 *p = w->p + b.h * ROWS * w->ldp + at, *ds = w->ds + b.h * ROWS * w->ldp + at;
+    int64_t at = b.p * ATT_ROWS, n = lesser(w->n - at, ATT_ROWS);
+    mt_bf16 *p = w->p + b.h * ATT_ROWS * w->ldp + at, *ds = w->ds + b.h * ATT_ROWS * w->ldp + at;
     if (!b.any) {
-        for (int64_t j = 0; j < ROWS; j++) {
-            memset(p + j * w->ldp, 0, ROWS * sizeof *p);
-            memset(ds + j * w->ldp, 0, ROWS * sizeof *ds);
+        for (int64_t j = 0; j < ATT_ROWS; j++) {
+            memset(p + j * w->ldp, 0, ATT_ROWS * sizeof *p);
+            memset(ds + j * w->ldp, 0, ATT_ROWS * sizeof *ds);
         }
     } else if (panel_whole(&w->see, at, n, b.ks)) {
         gradients(w, (int)(i % 2), at, b.ks, true, p, ds);
@@ -195,7 +195,7 @@ static struct panels panels_of(const struct amx_bwd *w, const struct mt_att_rang
 {
     int64_t per = w->t->per, lo = r->lo * per - w->row, hi = lesser(r->hi * per - w->row, w->n);
     if (lo < 0) lo = 0;
-    return lo < hi ? (struct panels){lo / ROWS, (hi + ROWS - 1) / ROWS} : (struct panels){0, 0};
+    return lo < hi ? (struct panels){lo / ATT_ROWS, (hi + ATT_ROWS - 1) / ATT_ROWS} : (struct panels){0, 0};
 }
 
 /* What the tile's rows add to dk and dv of the unit's block b. */
@@ -234,7 +234,7 @@ static void keys_pass(struct amx_bwd *w, int64_t ks)
     memset(w->dv, 0, (size_t)(UNIT_KEYS * ldb) * 4);
     int64_t end = r[blocks - 1].hi * t->per;
     for (int64_t row = r[0].lo * t->per; row < end; row += w->rows) {
-        load_tile(w, row, lesser(w->rows, end - row), true);
+        load_rows(w, row, lesser(w->rows, end - row), true);
         for (int64_t b = 0; b < blocks; b++) keys_block(w, &r[b], b);
     }
     spread_keys(&w->f->dk, w->dk, lda, w->g, ks, ke);
@@ -244,7 +244,7 @@ static void keys_pass(struct amx_bwd *w, int64_t ks)
 static void queries_turn(const struct amx_bwd *w, int64_t i, int64_t ks)
 {
     struct turn b = turn_of(w, i, ks);
-    int64_t at = b.p * ROWS, n = lesser(w->n - at, ROWS);
+    int64_t at = b.p * ATT_ROWS, n = lesser(w->n - at, ATT_ROWS);
     mt_bf16 *pairs = w->pairs + b.h * STEP_VALUES;
     if (!b.any)
         memset(pairs, 0, STEP_BYTES);
@@ -259,8 +259,8 @@ static void queries_pass(struct amx_bwd *w, int64_t row, int64_t n)
 {
     const struct mt_att *t = w->t;
     int64_t t0 = row / t->per, t1 = (row + n - 1) / t->per + 1;
-    load_tile(w, row, n, false);
-    memset(w->dq, 0, (size_t)((n + ROWS - 1) / ROWS * w->ka * BLOCK) * 4);
+    load_rows(w, row, n, false);
+    memset(w->dq, 0, (size_t)((n + ATT_ROWS - 1) / ATT_ROWS * w->ka * BLOCK) * 4);
     for (int64_t ks = mt_att_block(t->begin[t0]); ks < t1; ks += ATT_KEYS) {
         struct mt_att_range r = mt_att_seen(t, t0, t1, ks);
         struct panels p = panels_of(w, &r);
@@ -273,8 +273,8 @@ static void queries_pass(struct amx_bwd *w, int64_t row, int64_t n)
             if (i > p.lo * HALVES) queries_turn(w, i - 1, ks);
         }
     }
-    for (int64_t at = 0; at < n; at += ROWS)
-        spread_panel(&w->f->dq, w->dq + at * w->ka * STEP, t->per, w->g, row + at, lesser(n - at, ROWS));
+    for (int64_t at = 0; at < n; at += ATT_ROWS)
+        spread_panel(&w->f->dq, w->dq + at * w->ka * STEP, t->per, w->g, row + at, lesser(n - at, ATT_ROWS));
 }
 
 void AMX_ATTENTION(bwd)(struct mt_att_bwd *f, int part, int parts)
