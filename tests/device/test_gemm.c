@@ -424,7 +424,8 @@ static void check_pack(const struct mt_gemm *g, mt_dtype w_dtype, int64_t o, int
 
 TEST(packing)
 {
-    static const int64_t size[][2] = {{1, 1}, {32, 32}, {33, 31}, {70, 129}, {64, 96}, {5, 34}, {31, 64}};
+    static const int64_t size[][2] = {{1, 1},   {32, 32}, {33, 31}, {70, 129},
+                                      {64, 96}, {5, 34},  {31, 64}, {256, 288}};
     for (int t = 0; t < 2; t++)
         for (int i = 0; i < tables[t]; i++)
             for (unsigned s = 0; s < sizeof size / sizeof *size; s++) {
@@ -593,6 +594,36 @@ TEST(stand_in_has_the_bits_of_amx)
     check_same_bits(mt_gemm_of(MT_ISA_AMX_BF16, MT_BF16), &mt_gemm_amx_soft);
 }
 
+/* Any bits of f32, ties of the rounding often, in both forms of a matrix that is packed by whole blocks; with an odd size
+ * besides, which is not. */
+static void check_same_packing(int64_t o, int64_t i, int64_t ld)
+{
+    const struct mt_gemm *g = mt_gemm_of(MT_ISA_AMX_BF16, MT_BF16);
+    int64_t bytes = mt_gemm_packed_bytes(g, i, o);
+    struct mat w = mat_random(MT_F32, o, i, ld), x = mat_new(MT_U8, 1, bytes, 1),
+               y = mat_new(MT_U8, 1, bytes, 1);
+    for (int64_t k = 0; k < o * i; k++) {
+        uint32_t u = (uint32_t)(int32_t)(unit() * 0x1p31) * 2 + (uint32_t)(k & 1);
+        u = k % 3 ? u : (u & 0xffff0000u) | 0x8000u;
+        u = k % 97 ? u : u | 0x7f800000u;
+        memcpy((float *)(void *)w.p + k / i * ld + k % i, &u, 4);
+    }
+    struct mat p = pack(g, &w, 3), q = pack(&mt_gemm_amx_soft, &w, 1);
+    for (int part = 0; part < 3; part++) g->pack_nn(x.p, p.p, o, i, part, 3);
+    mt_gemm_amx_soft.pack_nn(y.p, q.p, o, i, 0, 1);
+    expect(same(&p, &q), g, "pack_nt by blocks", o, i, ld);
+    expect(same(&x, &y), g, "pack_nn by blocks", o, i, ld);
+    mat_free(&w), mat_free(&x), mat_free(&y), mat_free(&p), mat_free(&q);
+}
+TEST(packing_by_blocks_has_the_same_bytes)
+{
+    const char *why;
+    if (!mt_isa_available(MT_ISA_AMX_BF16, &why)) SKIP("%s", why);
+    check_same_packing(256, 256, 256);
+    check_same_packing(288, 544, 549);
+    check_same_packing(255, 290, 290);
+}
+
 TEST(names)
 {
     enum mt_isa isa;
@@ -616,6 +647,7 @@ int main(void)
 {
     mt_cpu_thread_setup();
     find_tables();
+    RUN(packing_by_blocks_has_the_same_bytes);
     RUN(names);
     RUN(packing);
     RUN(panels_are_contiguous);

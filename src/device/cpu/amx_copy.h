@@ -75,8 +75,15 @@ static inline void interleave(mt_bf16 *out, const mt_bf16 *x, int64_t ld)
 #endif
 
 #if AMX_VECTORS
-/* out[w][r] = in[r][w] for 16 rows of 16 words, of f32 or two bf16; ldo in words, ldi in bf16. */
-static inline void turn_16(void *out, int64_t ldo, const void *in, int64_t ldi)
+static inline __attribute__((always_inline)) void put_line(void *to, __m512i x, bool past)
+{
+    if (past)
+        _mm512_stream_si512(to, x);
+    else
+        _mm512_storeu_si512(to, x);
+}
+static inline __attribute__((always_inline)) void turn_words_16(void *out, int64_t ldo, const void *in,
+                                                                int64_t ldi, bool past)
 {
     UNROLL for (int w = 0; w < 16; w += 4)
     {
@@ -85,12 +92,22 @@ static inline void turn_16(void *out, int64_t ldo, const void *in, int64_t ldi)
         __m512i a = lanes(p, 4 * ldi), b = lanes(p + ldi, 4 * ldi), c = lanes(p + 2 * ldi, 4 * ldi),
                 d = lanes(p + 3 * ldi, 4 * ldi);
         __m512i ab = _mm512_unpacklo_epi32(a, b), cd = _mm512_unpacklo_epi32(c, d);
-        _mm512_storeu_si512(to, _mm512_unpacklo_epi64(ab, cd));
-        _mm512_storeu_si512(to + ldo, _mm512_unpackhi_epi64(ab, cd));
+        put_line(to, _mm512_unpacklo_epi64(ab, cd), past);
+        put_line(to + ldo, _mm512_unpackhi_epi64(ab, cd), past);
         ab = _mm512_unpackhi_epi32(a, b), cd = _mm512_unpackhi_epi32(c, d);
-        _mm512_storeu_si512(to + 2 * ldo, _mm512_unpacklo_epi64(ab, cd));
-        _mm512_storeu_si512(to + 3 * ldo, _mm512_unpackhi_epi64(ab, cd));
+        put_line(to + 2 * ldo, _mm512_unpacklo_epi64(ab, cd), past);
+        put_line(to + 3 * ldo, _mm512_unpackhi_epi64(ab, cd), past);
     }
+}
+/* out[w][r] = in[r][w] for 16 rows of 16 words, of f32 or two bf16; ldo in words, ldi in bf16. */
+static inline void turn_16(void *out, int64_t ldo, const void *in, int64_t ldi)
+{
+    turn_words_16(out, ldo, in, ldi, false);
+}
+/* The same past the caches. */
+static inline void stream_turned(void *out, int64_t ldo, const void *in, int64_t ldi)
+{
+    turn_words_16(out, ldo, in, ldi, true);
 }
 #else
 static inline void turn_16(void *out, int64_t ldo, const void *in, int64_t ldi)

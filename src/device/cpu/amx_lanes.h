@@ -71,7 +71,8 @@ LANES_INLINE lanes16 l_pick(seen16 m, lanes16 x, lanes16 other)
 LANES_INLINE lanes16 l_exp(lanes16 x)
 {
     x = _mm512_min_ps(l_all(104), _mm512_max_ps(l_all(-104), x));
-    lanes16 n = _mm512_roundscale_ps(l_mul(x, l_all(1.44269504f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    lanes16 n =
+        _mm512_roundscale_ps(l_mul(x, l_all(1.44269504f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     lanes16 r = _mm512_fnmadd_ps(n, l_all(0.693359375f), x);
     r = _mm512_fnmadd_ps(n, l_all(-2.12194440e-4f), r);
     lanes16 p = l_all(1.0f / 5040);
@@ -91,8 +92,8 @@ LANES_INLINE void l_put_row(mt_bf16 *out, lanes16 low, lanes16 high)
 /* Two rows to bf16, interleaved in pairs. */
 LANES_INLINE void l_put_pairs(mt_bf16 *out, lanes16 first, lanes16 second)
 {
-    const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7,
-                                           22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23,
+                                           7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
     __m512i both = (__m512i)_mm512_cvtne2ps_pbh(second, first);
     _mm512_storeu_si512(out, _mm512_permutexvar_epi16(order, both));
 }
@@ -102,8 +103,8 @@ typedef struct {
 } lanes16;
 typedef uint32_t seen16;
 
-#define EACH(expression)                                   \
-    lanes16 l_out;                                         \
+#define EACH(expression)                                     \
+    lanes16 l_out;                                           \
     for (int i = 0; i < LANES; i++) l_out.x[i] = expression; \
     return l_out
 
@@ -171,7 +172,8 @@ LANES_INLINE void l_put_row(mt_bf16 *out, lanes16 low, lanes16 high)
 }
 LANES_INLINE void l_put_pairs(mt_bf16 *out, lanes16 first, lanes16 second)
 {
-    for (int i = 0; i < LANES; i++) out[2 * i] = mt_bf16_of(first.x[i]), out[2 * i + 1] = mt_bf16_of(second.x[i]);
+    for (int i = 0; i < LANES; i++)
+        out[2 * i] = mt_bf16_of(first.x[i]), out[2 * i + 1] = mt_bf16_of(second.x[i]);
 }
 #undef EACH
 #endif

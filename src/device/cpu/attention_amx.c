@@ -6,15 +6,15 @@
 struct amx_fwd {
     const struct mt_att_fwd *f;
     const struct mt_att *t;
-    int64_t ka, kb;                  /* steps of the widths */
-    int64_t rows;                    /* of a tile */
-    int64_t g, row, n;               /* kv head; the tile's rows */
-    mt_bf16 *q_nt;                   /* rows as B of the scores, [panel][step] */
-    mt_bf16 *pairs;                  /* p of a panel, interleaved */
+    int64_t ka, kb;    /* steps of the widths */
+    int64_t rows;      /* of a tile */
+    int64_t g, row, n; /* kv head; the tile's rows */
+    mt_bf16 *q_nt;     /* rows as B of the scores, [panel][step] */
+    mt_bf16 *pairs;    /* p of a panel, interleaved */
     mt_bf16 *line, *keys, *values, *vt;
     struct row_keys see;
-    float *s[2];                     /* scores of a panel, and of the one behind it: [64 keys][32 rows] */
-    float *acc;                      /* [panel][width][32 rows] */
+    float *s[2]; /* scores of a panel, and of the one behind it: [64 keys][32 rows] */
+    float *acc;  /* [panel][width][32 rows] */
     float *top, *sum;
 };
 
@@ -45,7 +45,8 @@ LANES_INLINE lanes16 score(const struct row_keys *see, const float *s, lanes16 s
 
 /* 16 rows from `at`, `half` of their panel, whose scores against `halves` half blocks of keys begin at s: maximum, sum and
  * what was summed before go on; p is written interleaved. */
-LANES_INLINE void softmax(const struct amx_fwd *w, const float *s, int64_t at, int64_t half, int32_t ks, bool whole)
+LANES_INLINE void softmax(const struct amx_fwd *w, const float *s, int64_t at, int64_t half, int32_t ks,
+                          bool whole)
 {
     const struct row_keys *see = &w->see;
     const lanes16 scale = l_all(w->t->scale), none = l_all(0);
@@ -101,8 +102,8 @@ static void load_tile(struct amx_fwd *w, int64_t row, int64_t n)
     w->n = n;
     for (int64_t p = 0; p * ATT_ROWS < n; p++) {
         int64_t at = p * ATT_ROWS, m = lesser(n - at, ATT_ROWS);
-        turn_panel(w->q_nt + p * w->ka * STEP_VALUES, panel_rows(w->line, &w->f->q, w->t->per, w->g, row + at, m),
-                   w->ka);
+        turn_panel(w->q_nt + p * w->ka * STEP_VALUES,
+                   panel_rows(w->line, &w->f->q, w->t->per, w->g, row + at, m), w->ka);
         load_row_keys(&w->see, at, w->t, row + at, m);
         for (int64_t i = at; i < at + ATT_ROWS; i++) {
             w->top[i] = -FLT_MAX;

@@ -23,9 +23,9 @@ void AMX_ATTENTION(bwd)(struct mt_att_bwd *f, int part, int parts);
 
 enum {
     ATT_ROWS = MT_PANEL,
-    BLOCK = ATT_ROWS * ATT_ROWS,         /* scores of a panel and 32 keys */
-    HALVES = ATT_KEYS / ATT_ROWS,    /* such blocks of a key block */
-    STEP_VALUES = STEP_BYTES / 2 /* bf16 of a step of a panel of B */
+    BLOCK = ATT_ROWS * ATT_ROWS,  /* scores of a panel and 32 keys */
+    HALVES = ATT_KEYS / ATT_ROWS, /* such blocks of a key block */
+    STEP_VALUES = STEP_BYTES / 2  /* bf16 of a step of a panel of B */
 };
 
 /* Steps of 32 that cover a width. */
@@ -62,20 +62,21 @@ static inline void put_row(void *to, const float *x, int64_t width)
     }
 }
 /* Rows [row, row + n) of x, `per` heads a token, copied to buf[want][row_ld], filled up with zeros. */
-static inline struct rows_at copied_rows(mt_bf16 *buf, const struct mt_att_arg *x, int64_t per, int64_t g, int64_t row,
-                                         int64_t n, int64_t want)
+static inline struct rows_at copied_rows(mt_bf16 *buf, const struct mt_att_arg *x, int64_t per, int64_t g,
+                                         int64_t row, int64_t n, int64_t want)
 {
     int64_t ld = row_ld(x->width);
     if (n < want || x->width % STEP) memset(buf, 0, (size_t)(want * ld) * sizeof *buf);
     for (int64_t i = 0; i < n; i++) {
         int64_t token = (row + i) / per, head = g * per + (row + i) % per;
-        copy_row(buf + i * ld, (const mt_bf16 *)(const void *)(x->at + token * x->token + head * x->head), x->width);
+        copy_row(buf + i * ld, (const mt_bf16 *)(const void *)(x->at + token * x->token + head * x->head),
+                 x->width);
     }
     return (struct rows_at){buf, ld};
 }
 /* A panel of rows, where they lie if that is as good. */
-static inline struct rows_at panel_rows(mt_bf16 *buf, const struct mt_att_arg *x, int64_t per, int64_t g, int64_t row,
-                                        int64_t n)
+static inline struct rows_at panel_rows(mt_bf16 *buf, const struct mt_att_arg *x, int64_t per, int64_t g,
+                                        int64_t row, int64_t n)
 {
     if (per > 1 || n < ATT_ROWS || x->width % STEP) return copied_rows(buf, x, per, g, row, n, ATT_ROWS);
     return (struct rows_at){(const mt_bf16 *)(void *)(x->at + row * x->token + g * x->head),
@@ -113,20 +114,22 @@ static inline void add_turned(float *acc, const mt_bf16 *x, const mt_bf16 *p, in
     for (int64_t i = 0; i < steps; i++, acc += BLOCK, x += 2 * HALVES * STEP_VALUES / 2) {
         amx_load(acc, acc + 16 * ATT_ROWS, ATT_ROWS);
         for (int64_t h = 0; h < HALVES; h++)
-            amx_step((const char *)(x + h * STEP_VALUES / 2), (const char *)(x + (HALVES + h) * STEP_VALUES / 2), 64,
+            amx_step((const char *)(x + h * STEP_VALUES / 2),
+                     (const char *)(x + (HALVES + h) * STEP_VALUES / 2), 64,
                      (const char *)(p + h * STEP_VALUES));
         amx_store(acc, acc + 16 * ATT_ROWS, ATT_ROWS);
     }
 }
 
 /* A panel acc[width][32 rows] to rows [row, row + n) of x. */
-static inline void spread_panel(const struct mt_att_arg *x, const float *acc, int64_t per, int64_t g, int64_t row,
-                                int64_t n)
+static inline void spread_panel(const struct mt_att_arg *x, const float *acc, int64_t per, int64_t g,
+                                int64_t row, int64_t n)
 {
     _Alignas(64) float part[ATT_ROWS][ATT_ROWS];
     for (int64_t at = 0; at < x->width; at += ATT_ROWS, acc += BLOCK) {
         for (int64_t i = 0; i < 4; i++)
-            turn_16(&part[16 * (i / 2)][16 * (i % 2)], ATT_ROWS, acc + 16 * (i % 2) * ATT_ROWS + 16 * (i / 2), 2 * ATT_ROWS);
+            turn_16(&part[16 * (i / 2)][16 * (i % 2)], ATT_ROWS, acc + 16 * (i % 2) * ATT_ROWS + 16 * (i / 2),
+                    2 * ATT_ROWS);
         for (int64_t i = 0; i < n; i++) {
             int64_t token = (row + i) / per, head = g * per + (row + i) % per;
             char *to = x->at + token * x->token + head * x->head + at * (int64_t)sizeof(mt_bf16);
@@ -139,7 +142,8 @@ static inline void spread_panel(const struct mt_att_arg *x, const float *acc, in
 struct row_keys {
     int32_t *begin, *token;
 };
-static inline void load_row_keys(const struct row_keys *k, int64_t at, const struct mt_att *t, int64_t row, int64_t n)
+static inline void load_row_keys(const struct row_keys *k, int64_t at, const struct mt_att *t, int64_t row,
+                                 int64_t n)
 {
     for (int64_t i = 0; i < ATT_ROWS; i++) {
         int64_t token = (row + i) / t->per;

@@ -1,7 +1,10 @@
 /* Attention backward on tiles of amx: the passes of k_attention_bwd.c, in the forms of attention_amx.h. */
 #include "device/cpu/attention_amx.h"
 
-enum { UNIT_BLOCKS = 2, UNIT_KEYS = UNIT_BLOCKS * ATT_KEYS /* keys for which rows are brought into form once */ };
+enum {
+    UNIT_BLOCKS = 2,
+    UNIT_KEYS = UNIT_BLOCKS * ATT_KEYS /* keys for which rows are brought into form once */
+};
 
 struct amx_bwd {
     const struct mt_att_bwd *f;
@@ -107,12 +110,13 @@ LANES_INLINE lanes16 gradient(lanes16 s, lanes16 dp, lanes16 base, lanes16 delta
 
 /* p and ds of a block: 32 keys from ks of the panel at row `at`. whole: no key is masked. Rows of p and ds, ldp apart, or
  * (p NULL) ds interleaved in pairs. */
-LANES_INLINE void gradients(const struct amx_bwd *w, int buffer, int64_t at, int64_t ks, bool whole, mt_bf16 *p,
-                            mt_bf16 *ds)
+LANES_INLINE void gradients(const struct amx_bwd *w, int buffer, int64_t at, int64_t ks, bool whole,
+                            mt_bf16 *p, mt_bf16 *ds)
 {
     const float *s = w->s[buffer], *dp = w->dp[buffer], *base = w->base + at, *delta = w->delta + at;
     const lanes16 scale = l_all(w->t->scale), none = l_all(0);
-    lanes16 base0 = l_load(base), base1 = l_load(base + LANES), delta0 = l_load(delta), delta1 = l_load(delta + LANES);
+    lanes16 base0 = l_load(base), base1 = l_load(base + LANES), delta0 = l_load(delta),
+            delta1 = l_load(delta + LANES);
     lanes16 before0 = none, before1 = none;
     for (int32_t j = 0; j < ATT_ROWS; j++, s += ATT_ROWS, dp += ATT_ROWS) {
         lanes16 d0, d1, p0 = gradient(l_load(s), l_load(dp), base0, delta0, scale, &d0),
@@ -147,7 +151,8 @@ static struct turn turn_of(const struct amx_bwd *w, int64_t i, int64_t ks)
     b.any = panel_sees(&w->see, b.p * ATT_ROWS, lesser(w->n - b.p * ATT_ROWS, ATT_ROWS), b.ks);
     return b;
 }
-static void turn_products(const struct amx_bwd *w, int64_t i, int64_t ks, struct rows_at keys, struct rows_at values)
+static void turn_products(const struct amx_bwd *w, int64_t i, int64_t ks, struct rows_at keys,
+                          struct rows_at values)
 {
     struct turn b = turn_of(w, i, ks);
     if (!b.any) return;
@@ -156,16 +161,18 @@ static void turn_products(const struct amx_bwd *w, int64_t i, int64_t ks, struct
 }
 
 /* acc[64 keys][width] += p[64 keys][rows] x over panels [p0, p1): x in the form of a sum over rows. */
-static void add_outer(const struct amx_bwd *w, float *acc, const mt_bf16 *p, const mt_bf16 *x, int64_t p0, int64_t p1,
-                      int64_t steps)
+static void add_outer(const struct amx_bwd *w, float *acc, const mt_bf16 *p, const mt_bf16 *x, int64_t p0,
+                      int64_t p1, int64_t steps)
 {
     int64_t ld = steps * STEP, panels = (w->n + ATT_ROWS - 1) / ATT_ROWS, row = 2 * w->ldp;
     for (int64_t c = 0; c < steps; c++)
         for (int64_t h = 0; h < HALVES; h++) {
             float *to = acc + h * ATT_ROWS * ld + c * STEP;
-            const char *a = (const char *)(p + h * ATT_ROWS * w->ldp), *b = (const char *)(x + c * panels * STEP_VALUES);
+            const char *a = (const char *)(p + h * ATT_ROWS * w->ldp),
+                       *b = (const char *)(x + c * panels * STEP_VALUES);
             amx_load(to, to + 16 * ld, ld);
-            for (int64_t s = p0; s < p1; s++) amx_step(a + 64 * s, a + 16 * row + 64 * s, row, b + s * STEP_BYTES);
+            for (int64_t s = p0; s < p1; s++)
+                amx_step(a + 64 * s, a + 16 * row + 64 * s, row, b + s * STEP_BYTES);
             amx_store(to, to + 16 * ld, ld);
         }
 }
@@ -214,7 +221,8 @@ static void keys_block(const struct amx_bwd *w, const struct mt_att_range *r, in
 }
 
 /* Rows of sums to keys [ks, ke) of x. */
-static void spread_keys(const struct mt_att_arg *x, const float *acc, int64_t ld, int64_t g, int64_t ks, int64_t ke)
+static void spread_keys(const struct mt_att_arg *x, const float *acc, int64_t ld, int64_t g, int64_t ks,
+                        int64_t ke)
 {
     for (int64_t i = ks; i < ke; i++, acc += ld)
         for (int64_t at = 0; at < x->width; at += STEP)

@@ -315,15 +315,11 @@ static const struct mt_att_kernels attention = {AMX_ATTENTION(fwd), AMX_ATTENTIO
 
 #ifdef MT_AMX_SOFT
 #define TABLE mt_gemm_amx_soft
+#define PACK(form) mt_gemm_pack_##form##_bf16_tiles
 #else
 #define TABLE mt_gemm_amx_bf16
+#define PACK(form) mt_gemm_pack_##form##_amx
 #endif
-const struct mt_gemm TABLE = {MT_ISA_AMX_BF16,
-                              MT_BF16,
-                              STEP,
-                              mt_gemm_pack_nt_bf16_tiles,
-                              mt_gemm_pack_nn_bf16_tiles,
-                              mt_gemm_unpack_nt_bf16_tiles,
-                              mul,
-                              AMX_MUL_TN,
-                              &attention};
+const struct mt_gemm TABLE = {
+    MT_ISA_AMX_BF16, MT_BF16,   STEP, PACK(nt), PACK(nn), mt_gemm_unpack_nt_bf16_tiles, mul,
+    AMX_MUL_TN,      &attention};
