@@ -594,11 +594,11 @@ TEST(stand_in_has_the_bits_of_amx)
     check_same_bits(mt_gemm_of(MT_ISA_AMX_BF16, MT_BF16), &mt_gemm_amx_soft);
 }
 
-/* Any bits of f32, ties of the rounding often, in both forms of a matrix that is packed by whole blocks; with an odd size
- * besides, which is not. */
-static void check_same_packing(int64_t o, int64_t i, int64_t ld)
+/* Any bits of f32, ties of the rounding often, in both forms of a matrix that wide registers pack by whole blocks, against
+ * the packing of another set; with an odd size besides, which has no blocks. */
+static void check_same_packing(const struct mt_gemm *g, const struct mt_gemm *other, int64_t o, int64_t i,
+                               int64_t ld)
 {
-    const struct mt_gemm *g = mt_gemm_of(MT_ISA_AMX_BF16, MT_BF16);
     int64_t bytes = mt_gemm_packed_bytes(g, i, o);
     struct mat w = mat_random(MT_F32, o, i, ld), x = mat_new(MT_U8, 1, bytes, 1),
                y = mat_new(MT_U8, 1, bytes, 1);
@@ -608,20 +608,28 @@ static void check_same_packing(int64_t o, int64_t i, int64_t ld)
         u = k % 97 ? u : u | 0x7f800000u;
         memcpy((float *)(void *)w.p + k / i * ld + k % i, &u, 4);
     }
-    struct mat p = pack(g, &w, 3), q = pack(&mt_gemm_amx_soft, &w, 1);
+    struct mat p = pack(g, &w, 3), q = pack(other, &w, 1);
     for (int part = 0; part < 3; part++) g->pack_nn(x.p, p.p, o, i, part, 3);
-    mt_gemm_amx_soft.pack_nn(y.p, q.p, o, i, 0, 1);
+    other->pack_nn(y.p, q.p, o, i, 0, 1);
     expect(same(&p, &q), g, "pack_nt by blocks", o, i, ld);
     expect(same(&x, &y), g, "pack_nn by blocks", o, i, ld);
     mat_free(&w), mat_free(&x), mat_free(&y), mat_free(&p), mat_free(&q);
 }
+static void check_wide_packing(enum mt_isa isa, mt_dtype t, const struct mt_gemm *other)
+{
+    const struct mt_gemm *g = mt_gemm_of(isa, t);
+    check_same_packing(g, other, 256, 256, 256);
+    check_same_packing(g, other, 288, 544, 549);
+    check_same_packing(g, other, 255, 290, 290);
+}
 TEST(packing_by_blocks_has_the_same_bytes)
 {
     const char *why;
-    if (!mt_isa_available(MT_ISA_AMX_BF16, &why)) SKIP("%s", why);
-    check_same_packing(256, 256, 256);
-    check_same_packing(288, 544, 549);
-    check_same_packing(255, 290, 290);
+    if (!mt_isa_available(MT_ISA_AVX512, &why)) SKIP("%s", why);
+    check_wide_packing(MT_ISA_AVX512, MT_F32, mt_gemm_of(MT_ISA_SCALAR, MT_F32));
+    check_wide_packing(MT_ISA_AVX512, MT_BF16, mt_gemm_of(MT_ISA_SCALAR, MT_BF16));
+    if (mt_isa_available(MT_ISA_AMX_BF16, NULL))
+        check_wide_packing(MT_ISA_AMX_BF16, MT_BF16, &mt_gemm_amx_soft);
 }
 
 TEST(names)

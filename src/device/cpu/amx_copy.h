@@ -3,7 +3,7 @@
 #define MT_DEVICE_CPU_AMX_COPY_H
 #include "device/cpu/amx_block.h"
 
-#if defined(__AVX512BF16__) && !defined(MT_AMX_SOFT)
+#if defined(__AVX512BW__) && !defined(MT_AMX_SOFT)
 #include <immintrin.h>
 #define AMX_VECTORS 1
 #else

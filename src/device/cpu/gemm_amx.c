@@ -318,7 +318,7 @@ static const struct mt_att_kernels attention = {AMX_ATTENTION(fwd), AMX_ATTENTIO
 #define PACK(form) mt_gemm_pack_##form##_bf16_tiles
 #else
 #define TABLE mt_gemm_amx_bf16
-#define PACK(form) mt_gemm_pack_##form##_amx
+#define PACK(form) mt_gemm_pack_##form##_bf16_tiles_wide
 #endif
 const struct mt_gemm TABLE = {
     MT_ISA_AMX_BF16, MT_BF16,   STEP, PACK(nt), PACK(nn), mt_gemm_unpack_nt_bf16_tiles, mul,

@@ -23,11 +23,11 @@ enum { MT_GEMM_SCRATCH = 2 << 20 };
 MT_GEMM_DECLARE_PACK(f32)
 MT_GEMM_DECLARE_PACK(bf16_pairs)
 MT_GEMM_DECLARE_PACK(bf16_tiles)
+/* The same bytes by AVX-512 (gemm_pack_avx512.c). */
+MT_GEMM_DECLARE_PACK(f32_wide)
+MT_GEMM_DECLARE_PACK(bf16_pairs_wide)
+MT_GEMM_DECLARE_PACK(bf16_tiles_wide)
 #undef MT_GEMM_DECLARE_PACK
-/* Of bf16_tiles, by wide registers: the same bytes. */
-void mt_gemm_pack_nt_amx(void *out, const void *w, mt_dtype w_dtype, int64_t ldw, int64_t o, int64_t i,
-                         int part, int parts);
-void mt_gemm_pack_nn_amx(void *out, const void *nt, int64_t o, int64_t i, int part, int parts);
 
 /* The output of a product as a grid of cells: per group, `unit` rows by one panel of 32 columns. */
 struct mt_gemm_grid {
