@@ -424,8 +424,7 @@ static void check_pack(const struct mt_gemm *g, mt_dtype w_dtype, int64_t o, int
 
 TEST(packing)
 {
-    static const int64_t size[][2] = {{1, 1},   {32, 32}, {33, 31}, {70, 129},
-                                      {64, 96}, {5, 34},  {31, 64}};
+    static const int64_t size[][2] = {{1, 1}, {32, 32}, {33, 31}, {70, 129}, {64, 96}, {5, 34}, {31, 64}};
     for (int t = 0; t < 2; t++)
         for (int i = 0; i < tables[t]; i++)
             for (unsigned s = 0; s < sizeof size / sizeof *size; s++) {
