@@ -34,17 +34,19 @@ VARIANTS := release debug asan tsan tsan-plain aarch64 fuzzer
 flags_release := -O2 -g
 # xxhash insists on inlining what -Og does not inline, unless told not to.
 flags_debug := -Og -g3 -DMT_DEBUG -DXXH_NO_INLINE_HINTS=1
-flags_asan := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
+flags_asan := -O1 -g1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
 # GCC expands a memset or memcpy of known size inline, where ThreadSanitizer does not see it.
-flags_tsan := -O1 -g -fno-omit-frame-pointer -fsanitize=thread \
+flags_tsan := -O1 -g1 -fno-omit-frame-pointer -fsanitize=thread \
               -fno-builtin-memset -fno-builtin-memcpy -fno-builtin-memmove
 flags_tsan-plain := $(flags_tsan) -DMT_TSAN_PLAIN
 flags_aarch64 := -O2 -g -isystem $(BUILD)/aarch64-sysroot/usr/include
 flags_fuzzer := -w -O1 -g -fno-omit-frame-pointer -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
-# The CPU's kernels are the release build's hot loops; the sanitizers keep -O1.
+# The CPU's kernels are the hot loops.
 # Nothing looks at errno after a root, and a root that may set it is no vector operation.
 hot_release := -O3 -fno-math-errno
 hot_aarch64 := -O3 -fno-math-errno
+hot_asan := -O2
+hot_tsan := -O2
 ld_aarch64 := -L$(BUILD)/aarch64-sysroot/usr/lib/aarch64-linux-gnu
 ld_fuzzer := -fsanitize=fuzzer
 tool_aarch64 := $(CROSS_AARCH64)
@@ -126,11 +128,17 @@ CUDA_SRC := $(filter-out $(if $(nccl_found),,$(nccl_files)) \
 CUDA_HEADERS := $(wildcard cuda/*.h cuda/include/*) src/device/call.h src/device/op.def
 BENCHES := $(sort $(wildcard tests/bench/bench_*.c))
 FUZZERS := $(sort $(wildcard tests/fuzz/fuzz_*.c))
-tests = $(sort $(wildcard $(shell scripts/run_tests.sh --list $1)))
+# What takes long under an emulator of the processor, and depends on none, is left out there.
+folders_aarch64 := tests/base tests/config tests/data tests/device
+tests = $(sort $(wildcard $(shell scripts/run_tests.sh --list $1 $(folders_$1))))
 FORMATTED := $(wildcard src/*.c) $(SRC) $(HEADERS) $(wildcard tests/*.h tests/*/*.c tests/*/*.h)
 
 # Header files whose coming or going changes what a probe finds.
 PROBED := $(cuda_found) $(cudnn_found) $(wildcard $(CUDA_HOME)/include/cuda_runtime.h /usr/include/nccl.h /usr/lib/*/openmpi/include/mpi.h /usr/include/sqlite3.h)
+
+# The two builds under ThreadSanitizer differ in what looks at MT_TSAN_PLAIN; the rest is compiled once.
+watching := $(patsubst %.c,%.o,$(shell grep -lE 'exec_watch\.h|MT_TSAN_PLAIN' $(SRC)))
+made_in = $(if $(filter tsan-plain,$1),$(if $(filter $(watching),$2),$1,tsan),$1)
 
 # $(call stamp,FILE,TEXT): a file that is touched only when the text changes.
 define stamp
@@ -141,7 +149,8 @@ FORCE:
 
 # ---- rules of one variant ------------------------------------------------------------------------------------
 define variant
-obj_$1 := $$(patsubst %.c,$(BUILD)/$1/%.o,$$(call native,$1,$(filter-out $(call lacking,$1),$(SRC))))
+own_src_$1 := $$(call native,$1,$(filter-out $(call lacking,$1),$(SRC)))
+obj_$1 := $$(foreach f,$$(own_src_$1:.c=.o),$(BUILD)/$$(call made_in,$1,$$f)/$$f)
 test_src_$1 := $$(call tests,$1)
 tests_$1 := $$(patsubst tests/%.c,$(BUILD)/$1/tests/%,$$(test_src_$1))
 cuda_obj_$1 := $(if $(call has_cuda,$1),$(patsubst %,$(BUILD)/$1/%.o,$(basename $(CUDA_SRC))))
@@ -215,8 +224,10 @@ quickstart: ## set up, build, train a small model on real text, sample from it
 check: ## set up, build, run every test
 	@WERROR=1 scripts/check.sh
 
-check-slow: tests-release ## the tests in tests/slow
+check-slow: tests-release ## the tests in tests/slow, and those that take long under a sanitizer
 	@scripts/run_tests.sh release tests/slow
+	@for v in asan tsan-plain; do \
+	    MT_SLOW=1 $(MAKE) --no-print-directory tests-$$v && MT_SLOW=1 scripts/run_tests.sh $$v || exit 1; done
 
 check-slurm: release ## 384 processes under a real srun, 96 nodes on this machine, against ranks of one process
 	@tests/slurm/train.sh
@@ -226,7 +237,7 @@ check-build: tests-release tests-asan tests-tsan tests-tsan-plain $(BUILD)/relea
 check-aarch64: ## cross-build for aarch64 and run the unit tests under qemu
 	@scripts/setup.sh aarch64
 	@$(MAKE) --no-print-directory tests-aarch64
-	@scripts/run_tests.sh aarch64 tests/base tests/config tests/data tests/device
+	@scripts/run_tests.sh aarch64 $(folders_aarch64)
 
 $(BUILD)/aarch64-sysroot/.done: scripts/aarch64_sysroot.sh
 	@scripts/aarch64_sysroot.sh $(@D)

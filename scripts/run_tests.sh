@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # scripts/run_tests.sh VARIANT [tests/DIR | tests/DIR/test_NAME.c ...]   run tests, as many at a time as there are cores
-# scripts/run_tests.sh --list VARIANT                                    the C sources of the variant's tests
+# scripts/run_tests.sh --list VARIANT [tests/DIR ...]                    the C sources of the variant's tests
 #
 # The first line of a test may say what it needs:
 #     /* test: timeout=60 variants=release,asan,tsan alone */        (scripts: the same after #)
 # Without: timeout=60 (seconds; times six under sanitizers and qemu); C tests run under release, asan and aarch64,
-# fuzz targets under asan, scripts under release. `alone` keeps other tests off the machine meanwhile.
+# fuzz targets under asan, scripts under release. A variant with -slow is left to MT_SLOW=1, which runs no other. `alone` keeps other tests off the machine meanwhile.
 # A test ends with the line `N passed, N failed[, N skipped]`; one that crashes, hangs or prints no such line counts
 # as a failure (a fuzz target's exit code is enough). The output of tests is kept in build/VARIANT/results, that of one
 # that failed is shown. The last line is the sum.
@@ -28,6 +28,7 @@ runs_under() { # FILE VARIANT
     *.sh | *.py) variants=release ;;
     esac
     variants=$(field "$1" variants $variants)
+    [[ -z ${MT_SLOW:-} ]] || { [[ ,$variants, == *",$2-slow,"* ]]; return; }
     [[ ,$variants, == *",$2,"* || $2 == debug && ,$variants, == *,release,* ]]
 }
 
@@ -97,7 +98,9 @@ run_one() { # FILE
 }
 
 if [[ ${1:-} == --list ]]; then
-    sources "$2" tests | grep '\.c$'
+    shift
+    [[ $# -gt 1 ]] || set -- "$1" tests
+    sources "$@" | grep '\.c$'
     exit 0
 fi
 

@@ -119,6 +119,8 @@ MT_MUST_USE mt_status mt_ckpt_metrics(const char *path, char **text, int64_t *by
 /* The steps of a run's checkpoint folders, complete or not, ascending: n of them, malloc'ed, the caller's. */
 MT_MUST_USE mt_status mt_ckpt_list(const char *run_dir, int64_t **step, int64_t *n, mt_err *e);
 void mt_ckpt_folder(const char *run_dir, int64_t step, char path[MT_CKPT_PATH]);
+/* May a tool make this folder? CONFIG: it is there already, it would lie in a checkpoint, its path is too long. */
+MT_MUST_USE mt_status mt_ckpt_vacant(const char *to, mt_err *e);
 bool mt_ckpt_steps_have(const struct mt_ckpt_steps *x, int64_t step);
 void mt_ckpt_steps_add(struct mt_ckpt_steps *x, int64_t step);
 void mt_ckpt_steps_remove(struct mt_ckpt_steps *x, int64_t step);

@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/parallel.h"
+#include "ckpt/ckpt.h"
 #include "ckpt/file.h"
 #include "ckpt/sink.h"
 
@@ -34,9 +34,7 @@ struct writer {
 
 mt_status mt_compose_folder(const char *to, mt_err *e)
 {
-    struct stat st;
-    MT_REQUIRE(strlen(to) < MT_CKPT_PATH, e, MT_CONFIG, "the path is too long: '%.60s...'", to);
-    MT_REQUIRE(lstat(to, &st), e, MT_CONFIG, "'%s' is there already; name a folder that is not", to);
+    MT_TRY(mt_ckpt_vacant(to, e));
     return mt_make_folders(to, e);
 }
 

@@ -14,7 +14,7 @@ struct mt_compose_source {
     mt_status (*finish)(void *reader, mt_err *e);
     void (*close)(void *reader); /* of an open that failed too */
 };
-/* A new folder, with those above it. CONFIG: it is there already, or its path is too long. */
+/* A new folder, with those above it. Errors: those of mt_ckpt_vacant. */
 MT_MUST_USE mt_status mt_compose_folder(const char *to, mt_err *e);
 /* Writes rank-*.safetensors and rank-*.json of the parts, whose addresses are not looked at, to the folder, and adds them to the
  * manifest, which with everything else is the caller's to write. progress: see mt_ckpt_verify_told. */

@@ -1,6 +1,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,36 @@
 void mt_ckpt_folder(const char *run_dir, int64_t step, char path[MT_CKPT_PATH])
 {
     snprintf(path, MT_CKPT_PATH, "%s/ckpt/step-%08" PRId64, run_dir, step);
+}
+
+/* The nearest of the folders above that exists, by the name that no link and no '..' hides. */
+static void real_above(const char *path, char real[PATH_MAX])
+{
+    char above[MT_CKPT_PATH];
+    snprintf(above, sizeof above, "%s", path);
+    for (char *cut = strrchr(above, '/'); cut && cut > above; cut = strrchr(above, '/')) {
+        *cut = '\0';
+        if (realpath(above, real)) return;
+    }
+    if (!realpath(path[0] == '/' ? "/" : ".", real)) real[0] = '\0';
+}
+
+mt_status mt_ckpt_vacant(const char *to, mt_err *e)
+{
+    char above[PATH_MAX], manifest[PATH_MAX + 16];
+    struct stat st;
+    MT_REQUIRE(strlen(to) < MT_CKPT_PATH, e, MT_CONFIG, "the path is too long: '%.60s...'", to);
+    MT_REQUIRE(lstat(to, &st), e, MT_CONFIG, "'%s' is there already; name a folder that is not", to);
+    real_above(to, above);
+    for (char *cut = above + strlen(above); cut; cut = strrchr(above, '/')) {
+        *cut = '\0';
+        snprintf(manifest, sizeof manifest, "%s/manifest.json", above);
+        MT_REQUIRE(
+            lstat(manifest, &st), e, MT_CONFIG,
+            "'%s' would lie in the checkpoint '%s', where retention would remove it; name a folder elsewhere",
+            to, above);
+    }
+    return MT_OK;
 }
 
 bool mt_ckpt_steps_have(const struct mt_ckpt_steps *x, int64_t step)

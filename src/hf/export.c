@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "base/parallel.h"
+#include "ckpt/ckpt.h"
 #include "ckpt/file.h"
 #include "ckpt/read.h"
 #include "ckpt/scan.h"
@@ -230,8 +231,7 @@ static mt_status write_all(struct exporting *x, const mt_config *c, enum mt_hf_f
 static mt_status write_folder(struct exporting *x, const mt_config *c, enum mt_hf_family f, mt_err *e)
 {
     mt_err ignored = {0};
-    struct stat st;
-    MT_REQUIRE(lstat(x->to, &st), e, MT_CONFIG, "'%s' is there already; name a folder that is not", x->to);
+    MT_TRY(mt_ckpt_vacant(x->to, e));
     MT_TRY(mt_remove_folder(x->folder, NULL, e)); /* of an export that did not end */
     MT_TRY(mt_make_folders(x->folder, e));
     mt_status done = write_all(x, c, f, e);

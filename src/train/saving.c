@@ -186,9 +186,10 @@ mt_status mt_run_leave(struct mt_run *r, bool early, mt_err *e)
     bool wanted = early || r->cfg->ckpt_at_end;
     if (wanted) mt_run_save(r);
     (void)mt_run_save_wait(r);
-    double left = r->end - mt_now() - r->cfg->run_time_margin / 2;
-    if (r->job->me == 0)
-        mt_exports_end(&r->exports, r->cfg, r->job, early ? 0 : fmin(r->cfg->ckpt_export_wait, left));
+    double wait = fmin(r->cfg->ckpt_export_wait, r->end - mt_now() - r->cfg->run_time_margin / 2);
+    /* Of one that was asked for, ckpt.export_dir may say nothing, and then no rule has compared the two. */
+    if (r->cfg->watchdog_save > 0) wait = fmin(wait, r->cfg->watchdog_save * 0.9);
+    if (r->job->me == 0) mt_exports_end(&r->exports, r->cfg, r->job, early ? 0 : wait);
     MT_REQUIRE(!wanted || r->saved == r->at.step, e, MT_IO,
                "the run ends at step %lld and its last checkpoint could not be written (see above)",
                (long long)r->at.step);

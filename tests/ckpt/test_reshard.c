@@ -96,6 +96,12 @@ TEST(what_is_refused)
     CHECK(failed_so(reshard(c.folder, "x", 0, &e), &e, MT_CONFIG, "0 ranks"));
     CHECK(failed_so(reshard(c.folder, "x", 4097, &e), &e, MT_CONFIG, "at most 4096"));
     CHECK(failed_so(reshard(c.folder, "ckpt", 2, &e), &e, MT_CONFIG, "is there already"));
+    CHECK(failed_so(reshard(c.folder, "ckpt/step-00000003/new", 2, &e), &e, MT_CONFIG,
+                    "would lie in the checkpoint"));
+    CHECK(failed_so(reshard(c.folder, "ckpt/step-00000003/a/b/new", 2, &e), &e, MT_CONFIG,
+                    "would lie in the checkpoint"));
+    CHECK(failed_so(reshard(c.folder, "ckpt/../ckpt/step-00000003/new", 2, &e), &e, MT_CONFIG,
+                    "step-00000003'"));
     CHECK(failed_so(reshard(to("nothing"), "x", 2, &e), &e, MT_CKPT, "nothing/manifest.json"));
     /* Every tensor's every row damaged in turn: named, whichever file it would go to, and nothing left. */
     for (int rank = 0; rank < 4; rank++) {

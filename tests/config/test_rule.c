@@ -20,6 +20,8 @@ TEST(zeros_follow_other_options)
 static const struct {
     const char *text, *message;
 } refused[] = {
+    {"ckpt.export_dir: hf\nwatchdog.save: 10s\n",
+     "ckpt.export_wait (default): 300 s is not less than watchdog.save, which is 10 s"},
     {"model.heads: 6\nmodel.kv_heads: 4\n",
      "t.yaml:2:17: model.kv_heads: 4 does not divide model.heads, which is 6"},
     {"model.heads: 2\n", "model.kv_heads (default): 4 does not divide model.heads, which is 2"},
@@ -134,6 +136,10 @@ TEST(rules)
 /* Just inside of each rule. */
 TEST(limits_of_rules)
 {
+    /* Without exports their deadline binds nobody. */
+    static mt_config none;
+    CHECK_STR(parse(&none, "watchdog.save: 10s\n"), "");
+
     CHECK_STR(OVERRIDE(&c, "train.steps=125"), "");
     CHECK_STR(OVERRIDE(&c, "data.eod=255"), "");
     CHECK_STR(OVERRIDE(&c, "data.valid_fraction=0", "train.eval_interval=0"), "");

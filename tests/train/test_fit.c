@@ -1,4 +1,4 @@
-/* test: timeout=240 variants=release,asan
+/* test: timeout=240 variants=release,asan-slow
  *
  * Limits of memory: exactly what is needed passes and a byte less does not; and every option that a refusal names saves
  * exactly what it says. */

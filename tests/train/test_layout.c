@@ -1,4 +1,4 @@
-/* test: timeout=400 variants=release,asan,tsan,tsan-plain
+/* test: timeout=400 variants=release,asan,tsan,tsan-plain-slow
  *
  * The same training on any number of ranks: losses, norms and every parameter after 5 steps, f32, against one rank. */
 #include "ranks.h"

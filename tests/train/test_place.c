@@ -1,4 +1,4 @@
-/* test: timeout=240 variants=release,asan
+/* test: timeout=240 variants=release,asan-slow
  *
  * Where a dense parameter lies, and how it is gathered, by pattern: the same bits for every placement, checkpoints between
  * them, fp8 by pattern as by the switch, and what it costs on the wire. */

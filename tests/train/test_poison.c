@@ -1,4 +1,4 @@
-/* test: timeout=300 variants=release,asan
+/* test: timeout=300 variants=release,asan-slow
  *
  * Every row is filled with NaN as soon as a train step is done with its contents, by the ends of lifetimes that the record of
  * the step shows: weights' slots when they are released, activations, workspaces. The same bits, then, need nothing that is

@@ -1,4 +1,4 @@
-/* test: timeout=120 variants=release,asan
+/* test: timeout=120 variants=release,asan-slow
  *
  * The bytes of a step on every rank against the closed formulas of docs/communication.md, written here again from the numbers of
  * the configuration: cuts, groups and parameters are not asked of the program, only how many rows were routed where. */

@@ -1,4 +1,4 @@
-/* test: timeout=300 variants=release,asan
+/* test: timeout=300 variants=release,asan-slow
  *
  * Every wait of the step has a reason: without it there is a race (a hazard), or the memory plan grows (a throttle).
  *
