@@ -3,6 +3,8 @@
  * Every instruction set this machine has, and the AMX kernels over the stand-in for the tile unit, against
  * float64. */
 #define MT_AMX_SOFT 1
+#include "device/cpu/attention_amx.c"
+#include "device/cpu/attention_bwd_amx.c"
 #include "device/cpu/gemm_amx.c"
 #include "device/cpu/gemm_tn_amx.c"
 
@@ -591,6 +593,44 @@ TEST(stand_in_has_the_bits_of_amx)
     check_same_bits(mt_gemm_of(MT_ISA_AMX_BF16, MT_BF16), &mt_gemm_amx_soft);
 }
 
+/* Any bits of f32, ties of the rounding often, in both forms of a matrix that wide registers pack by whole blocks, against
+ * the packing of another set; with an odd size besides, which has no blocks. */
+static void check_same_packing(const struct mt_gemm *g, const struct mt_gemm *other, int64_t o, int64_t i,
+                               int64_t ld)
+{
+    int64_t bytes = mt_gemm_packed_bytes(g, i, o);
+    struct mat w = mat_random(MT_F32, o, i, ld), x = mat_new(MT_U8, 1, bytes, 1),
+               y = mat_new(MT_U8, 1, bytes, 1);
+    for (int64_t k = 0; k < o * i; k++) {
+        uint32_t u = (uint32_t)(int32_t)(unit() * 0x1p31) * 2 + (uint32_t)(k & 1);
+        u = k % 3 ? u : (u & 0xffff0000u) | 0x8000u;
+        u = k % 97 ? u : u | 0x7f800000u;
+        memcpy((float *)(void *)w.p + k / i * ld + k % i, &u, 4);
+    }
+    struct mat p = pack(g, &w, 3), q = pack(other, &w, 1);
+    for (int part = 0; part < 3; part++) g->pack_nn(x.p, p.p, o, i, part, 3);
+    other->pack_nn(y.p, q.p, o, i, 0, 1);
+    expect(same(&p, &q), g, "pack_nt by blocks", o, i, ld);
+    expect(same(&x, &y), g, "pack_nn by blocks", o, i, ld);
+    mat_free(&w), mat_free(&x), mat_free(&y), mat_free(&p), mat_free(&q);
+}
+static void check_wide_packing(enum mt_isa isa, mt_dtype t, const struct mt_gemm *other)
+{
+    const struct mt_gemm *g = mt_gemm_of(isa, t);
+    check_same_packing(g, other, 256, 256, 256);
+    check_same_packing(g, other, 288, 544, 549);
+    check_same_packing(g, other, 255, 290, 290);
+}
+TEST(packing_by_blocks_has_the_same_bytes)
+{
+    const char *why;
+    if (!mt_isa_available(MT_ISA_AVX512, &why)) SKIP("%s", why);
+    check_wide_packing(MT_ISA_AVX512, MT_F32, mt_gemm_of(MT_ISA_SCALAR, MT_F32));
+    check_wide_packing(MT_ISA_AVX512, MT_BF16, mt_gemm_of(MT_ISA_SCALAR, MT_BF16));
+    if (mt_isa_available(MT_ISA_AMX_BF16, NULL))
+        check_wide_packing(MT_ISA_AMX_BF16, MT_BF16, &mt_gemm_amx_soft);
+}
+
 TEST(names)
 {
     enum mt_isa isa;
@@ -614,6 +654,7 @@ int main(void)
 {
     mt_cpu_thread_setup();
     find_tables();
+    RUN(packing_by_blocks_has_the_same_bytes);
     RUN(names);
     RUN(packing);
     RUN(panels_are_contiguous);

@@ -1,4 +1,11 @@
-/* Attention against plain loops in double, whose backward is itself checked by finite differences. */
+/* Attention against plain loops in double, whose backward is itself checked by finite differences: with every
+ * instruction set this machine has, and with the AMX kernels over the stand-in for the tile unit. */
+#define MT_AMX_SOFT 1
+#include "device/cpu/attention_amx.c"
+#include "device/cpu/attention_bwd_amx.c"
+#include "device/cpu/gemm_amx.c"
+#include "device/cpu/gemm_tn_amx.c"
+
 #include "packed_check.h"
 
 /* one problem: dims, inputs and reference results, all in double */
@@ -254,13 +261,21 @@ TEST(no_token_and_one)
 {
     kc_each_isa(one_token);
 }
+/* Small, since the stand-in is slow: documents, padded widths, more panels and key blocks than one. */
+TEST(tiles_over_the_stand_in)
+{
+    const struct mt_cpu_dev dev = {.isa = MT_ISA_AMX_BF16, .gemm = {[MT_BF16] = &mt_gemm_amx_soft}};
+    struct att r = att_new(MT_BF16, 70, 3, 1, 19, 33, (const int64_t[]){5, 1, 64, 0});
+    check_case(&dev, MT_BF16, &r, 3);
+    att_free(&r);
+}
 
 /* A document's result is the same bits whether it is packed behind another or alone, if key blocks match. */
-TEST(documents_do_not_mix)
+static void check_documents_apart(mt_dtype t)
 {
     struct mt_cpu_dev dev;
     mt_cpu_dev_init(&dev, mt_isa_best());
-    struct att all = att_new(MT_F32, 192, 2, 1, 16, 16, (const int64_t[]){64, 128, 0}), last = all;
+    struct att all = att_new(t, 192, 2, 1, 16, 16, (const int64_t[]){64, 128, 0}), last = all;
     double *got = kc_new(192 * 2 * 16), *alone = kc_new(128 * 2 * 16);
     last.N = 128;
     last.q += 64 * 2 * 16;
@@ -268,8 +283,8 @@ TEST(documents_do_not_mix)
     last.v += 64 * 16;
     last.begin = kc_new(128);
     struct kc a = {.op = MT_OP_attention_fwd, .kernel = mt_cpu_attention_fwd, .dev = &dev}, b = a;
-    fwd_args(&a, MT_F32, &all, 0);
-    fwd_args(&b, MT_F32, &last, 0);
+    fwd_args(&a, t, &all, 0);
+    fwd_args(&b, t, &last, 0);
     kc_run(&a);
     kc_run(&b);
     kc_get(&a, 0, got);
@@ -283,20 +298,31 @@ TEST(documents_do_not_mix)
     att_free(&all);
 }
 
-TEST(nan_stays_visible)
+TEST(documents_do_not_mix)
+{
+    check_documents_apart(MT_F32);
+    check_documents_apart(MT_BF16);
+}
+
+static void check_nan(mt_dtype t)
 {
     struct mt_cpu_dev dev;
     mt_cpu_dev_init(&dev, mt_isa_best());
-    struct att r = att_new(MT_F32, 5, 1, 1, 4, 4, NULL);
+    struct att r = att_new(t, 5, 1, 1, 4, 4, NULL);
     r.q[2 * 4] = (double)NAN;
     struct kc f = {.op = MT_OP_attention_fwd, .kernel = mt_cpu_attention_fwd, .dev = &dev};
-    fwd_args(&f, MT_F32, &r, 0);
+    fwd_args(&f, t, &r, 0);
     kc_run(&f);
     CHECK(kc_no_nan(&f, 0, 0, 8));
     CHECK(kc_all_nan(&f, 0, 8, 4));
     CHECK(kc_no_nan(&f, 0, 12, 8));
     kc_release(&f);
     att_free(&r);
+}
+TEST(nan_stays_visible)
+{
+    check_nan(MT_F32);
+    check_nan(MT_BF16);
 }
 
 /* Scores far apart: nothing may overflow, and the running maximum must carry over key blocks. Scores of some
@@ -319,6 +345,7 @@ int main(void)
     RUN(odd_sizes);
     RUN(wide_heads);
     RUN(no_token_and_one);
+    RUN(tiles_over_the_stand_in);
     RUN(documents_do_not_mix);
     RUN(nan_stays_visible);
     RUN(large_scores);

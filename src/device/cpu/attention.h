@@ -77,6 +77,23 @@ struct mt_att_arg {
 };
 struct mt_att_arg mt_att_arg(const struct mt_call *c, int i, int64_t width);
 
+/* A call of attention, forward: most NULL, or the largest score of each row; and backward. */
+struct mt_att_fwd {
+    struct mt_att t;
+    struct mt_att_arg out, q, k, v;
+    float *lse, *most;
+};
+struct mt_att_bwd {
+    struct mt_att t;
+    struct mt_att_arg dq, dk, dv, dout, o, q, k, v;
+    const float *lse;
+};
+/* Kernels of their own for the bf16 of an instruction set. */
+struct mt_att_kernels {
+    void (*fwd)(struct mt_att_fwd *f, int part, int parts);
+    void (*bwd)(struct mt_att_bwd *f, int part, int parts);
+};
+
 /* Rows (token, head) of tokens [lo, hi) of x, `per` heads from head g * per on, to rows of mt_att_ld
  * elements; and back, from dense rows of f32 times factor[row] (or 1). */
 void mt_att_gather(const struct mt_att *t, void *rows, const struct mt_att_arg *x, int64_t g, int64_t lo,

@@ -56,6 +56,8 @@ struct mt_gemm_tn {
     int64_t dw_stride;     /* elements between the dW of two groups */
 };
 
+struct mt_att_kernels;
+
 /* One table per instruction set and operand dtype; constant. */
 struct mt_gemm {
     enum mt_isa isa; /* of the kernels in it */
@@ -73,6 +75,8 @@ struct mt_gemm {
      * after. */
     void (*mul)(const struct mt_gemm_mul *g, int part, int parts, void *scratch);
     void (*mul_tn)(const struct mt_gemm_tn *g, int part, int parts, void *scratch);
+    /* Attention by more than these products (attention.h), or NULL. */
+    const struct mt_att_kernels *attention;
 };
 
 /* NULL if the program was built for an architecture without this set, or dtype is no operand dtype. That the

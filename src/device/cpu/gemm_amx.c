@@ -5,17 +5,10 @@
  * L2, where a chunk of panels stays while all rows pass. Rows are cut in tiles of equal height (37 rows:
  * three of 13, the last overlapping), so that one tile configuration serves a call and few rows are computed
  * twice. */
-#include "device/cpu/amx_block.h"
+#include "device/cpu/attention_amx.h"
 #include "device/cpu/gemm_kernels.h"
 
 #include <stddef.h>
-#if defined(__AVX512BF16__) && !defined(MT_AMX_SOFT)
-#include <immintrin.h>
-#define USE_VECTORS 1
-#else
-#define USE_VECTORS 0
-#endif
-
 enum {
     K_BLOCK = 512,         /* values of k summed in tiles at a time: 32 rows of A are 32 KiB of L1 */
     K_WHOLE = 768,         /* up to here k is not cut */
@@ -71,7 +64,7 @@ static void add_row(const struct job *j, float *x, int64_t row, int64_t col, int
 
 static inline void round_row(mt_bf16 *h, const float *x)
 {
-#if USE_VECTORS
+#if AMX_VECTORS
     _mm512_storeu_si512(h, (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(x + 16), _mm512_loadu_ps(x)));
 #else
     for (int c = 0; c < MT_PANEL; c++) h[c] = mt_bf16_of(x[c]);
@@ -318,16 +311,15 @@ static void mul(const struct mt_gemm_mul *g, int part, int parts, void *scratch)
     if (any) TILE_RELEASE();
 }
 
+static const struct mt_att_kernels attention = {AMX_ATTENTION(fwd), AMX_ATTENTION(bwd)};
+
 #ifdef MT_AMX_SOFT
 #define TABLE mt_gemm_amx_soft
+#define PACK(form) mt_gemm_pack_##form##_bf16_tiles
 #else
 #define TABLE mt_gemm_amx_bf16
+#define PACK(form) mt_gemm_pack_##form##_bf16_tiles_wide
 #endif
-const struct mt_gemm TABLE = {MT_ISA_AMX_BF16,
-                              MT_BF16,
-                              STEP,
-                              mt_gemm_pack_nt_bf16_tiles,
-                              mt_gemm_pack_nn_bf16_tiles,
-                              mt_gemm_unpack_nt_bf16_tiles,
-                              mul,
-                              AMX_MUL_TN};
+const struct mt_gemm TABLE = {
+    MT_ISA_AMX_BF16, MT_BF16,   STEP, PACK(nt), PACK(nn), mt_gemm_unpack_nt_bf16_tiles, mul,
+    AMX_MUL_TN,      &attention};

@@ -11,5 +11,5 @@ typedef float vec __attribute__((vector_size(64), aligned(4), may_alias));
 
 #include "device/cpu/gemm_vec.h"
 
-VEC_TABLE(avx512_f32, MT_ISA_AVX512, MT_F32, KIND_F32, 1, f32)
-VEC_TABLE(avx512_bf16, MT_ISA_AVX512, MT_BF16, KIND_SPLIT, 2, bf16_pairs)
+VEC_TABLE(avx512_f32, MT_ISA_AVX512, MT_F32, KIND_F32, 1, f32_wide)
+VEC_TABLE(avx512_bf16, MT_ISA_AVX512, MT_BF16, KIND_SPLIT, 2, bf16_pairs_wide)

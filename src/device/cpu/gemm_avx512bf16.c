@@ -20,4 +20,4 @@ typedef float vec __attribute__((vector_size(64), aligned(4), may_alias));
 
 #include "device/cpu/gemm_vec.h"
 
-VEC_TABLE(avx512bf16_bf16, MT_ISA_AVX512_BF16, MT_BF16, KIND_DOT, 2, bf16_pairs)
+VEC_TABLE(avx512bf16_bf16, MT_ISA_AVX512_BF16, MT_BF16, KIND_DOT, 2, bf16_pairs_wide)

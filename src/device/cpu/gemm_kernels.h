@@ -23,6 +23,10 @@ enum { MT_GEMM_SCRATCH = 2 << 20 };
 MT_GEMM_DECLARE_PACK(f32)
 MT_GEMM_DECLARE_PACK(bf16_pairs)
 MT_GEMM_DECLARE_PACK(bf16_tiles)
+/* The same bytes by AVX-512 (gemm_pack_avx512.c). */
+MT_GEMM_DECLARE_PACK(f32_wide)
+MT_GEMM_DECLARE_PACK(bf16_pairs_wide)
+MT_GEMM_DECLARE_PACK(bf16_tiles_wide)
 #undef MT_GEMM_DECLARE_PACK
 
 /* The output of a product as a grid of cells: per group, `unit` rows by one panel of 32 columns. */

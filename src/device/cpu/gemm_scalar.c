@@ -100,8 +100,8 @@ static void mul_tn_bf16(const struct mt_gemm_tn *g, int part, int parts, void *s
 }
 
 const struct mt_gemm mt_gemm_scalar_f32 = {
-    MT_ISA_SCALAR,         MT_F32,  1,         mt_gemm_pack_nt_f32, mt_gemm_pack_nn_f32,
-    mt_gemm_unpack_nt_f32, mul_f32, mul_tn_f32};
+    MT_ISA_SCALAR, MT_F32,     1,   mt_gemm_pack_nt_f32, mt_gemm_pack_nn_f32, mt_gemm_unpack_nt_f32,
+    mul_f32,       mul_tn_f32, NULL};
 const struct mt_gemm mt_gemm_scalar_bf16 = {MT_ISA_SCALAR,
                                             MT_BF16,
                                             2,
@@ -109,4 +109,5 @@ const struct mt_gemm mt_gemm_scalar_bf16 = {MT_ISA_SCALAR,
                                             mt_gemm_pack_nn_bf16_pairs,
                                             mt_gemm_unpack_nt_bf16_pairs,
                                             mul_bf16,
-                                            mul_tn_bf16};
+                                            mul_tn_bf16,
+                                            NULL};

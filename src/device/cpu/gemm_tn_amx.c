@@ -1,15 +1,8 @@
 /* dW = dY^T X by AMX tiles. The sum runs over rows, so both operands are copied: dY transposed (it becomes
  * A), X with its rows interleaved in pairs (it becomes B). Groups of 32 rows are filled up with zeros. 32
  * columns of dY stay in L1 while panels of X come from L2, so that dW is written along its rows. */
-#include "device/cpu/amx_block.h"
+#include "device/cpu/amx_copy.h"
 #include "device/cpu/gemm_kernels.h"
-
-#if defined(__AVX512BW__) && !defined(MT_AMX_SOFT)
-#include <immintrin.h>
-#define USE_VECTORS 1
-#else
-#define USE_VECTORS 0
-#endif
 
 enum {
     TN_ROWS = 512,  /* rows summed at a time */
@@ -24,70 +17,6 @@ enum {
         2 << 20 /* a dW that no L2 holds is written past the caches, which saves reading it first */
 };
 _Static_assert(Y_BYTES + X_BYTES + EDGE_BYTES <= MT_GEMM_SCRATCH, "scratch of mul_tn");
-
-#if USE_VECTORS
-/* Lane L of the result: 16 bytes at p + L * step. Loads gather the lanes, which saves shuffles. */
-static inline __m512i lanes(const mt_bf16 *p, int64_t step)
-{
-    __m512i v = _mm512_castsi128_si512(_mm_loadu_si128((const void *)p));
-    v = _mm512_mask_broadcast_i32x4(v, 0x00f0, _mm_loadu_si128((const void *)(p + step)));
-    v = _mm512_mask_broadcast_i32x4(v, 0x0f00, _mm_loadu_si128((const void *)(p + 2 * step)));
-    return _mm512_mask_broadcast_i32x4(v, 0xf000, _mm_loadu_si128((const void *)(p + 3 * step)));
-}
-#define UNROLL _Pragma("GCC unroll 8")
-/* 8 columns of 32 rows, as 8 rows of 32: lane L takes rows 8L .. 8L + 7, then 8x8 transposes inside the
- * lanes. */
-static inline void transpose_8(mt_bf16 *out, const mt_bf16 *y, int64_t ld)
-{
-    __m512i r[8], s[8];
-    UNROLL for (int j = 0; j < 8; j++) r[j] = lanes(y + j * ld, 8 * ld);
-    UNROLL for (int j = 0; j < 4; j++)
-    {
-        s[2 * j] = _mm512_unpacklo_epi16(r[2 * j], r[2 * j + 1]);
-        s[2 * j + 1] = _mm512_unpackhi_epi16(r[2 * j], r[2 * j + 1]);
-    }
-    UNROLL for (int j = 0; j < 2; j++)
-    {
-        r[4 * j] = _mm512_unpacklo_epi32(s[4 * j], s[4 * j + 2]);
-        r[4 * j + 1] = _mm512_unpackhi_epi32(s[4 * j], s[4 * j + 2]);
-        r[4 * j + 2] = _mm512_unpacklo_epi32(s[4 * j + 1], s[4 * j + 3]);
-        r[4 * j + 3] = _mm512_unpackhi_epi32(s[4 * j + 1], s[4 * j + 3]);
-    }
-    UNROLL for (int j = 0; j < 4; j++)
-    {
-        _mm512_store_si512(out + 32 * (2 * j), _mm512_unpacklo_epi64(r[j], r[4 + j]));
-        _mm512_store_si512(out + 32 * (2 * j + 1), _mm512_unpackhi_epi64(r[j], r[4 + j]));
-    }
-}
-static inline void transpose(mt_bf16 *out, const mt_bf16 *y, int64_t ld)
-{
-    transpose_8(out, y, ld);
-    transpose_8(out + 256, y + 8, ld);
-}
-/* 16 pairs of rows, 32 columns: out[pair][column][2]. */
-static inline void interleave(mt_bf16 *out, const mt_bf16 *x, int64_t ld)
-{
-    const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
-    UNROLL for (int i = 0; i < 16; i++)
-    {
-        __m512i a = _mm512_permutexvar_epi64(order, _mm512_loadu_si512(x + 2 * i * ld));
-        __m512i b = _mm512_permutexvar_epi64(order, _mm512_loadu_si512(x + (2 * i + 1) * ld));
-        _mm512_store_si512(out + 64 * i, _mm512_unpacklo_epi16(a, b));
-        _mm512_store_si512(out + 64 * i + 32, _mm512_unpackhi_epi16(a, b));
-    }
-}
-#else
-static inline void transpose(mt_bf16 *out, const mt_bf16 *y, int64_t ld)
-{
-    for (int n = 0; n < 16; n++)
-        for (int m = 0; m < STEP; m++) out[STEP * n + m] = y[m * ld + n];
-}
-static inline void interleave(mt_bf16 *out, const mt_bf16 *x, int64_t ld)
-{
-    for (int i = 0; i < STEP; i++)
-        for (int c = 0; c < MT_PANEL; c++) out[i / 2 * 64 + 2 * c + i % 2] = x[i * ld + c];
-}
-#endif
 
 /* A piece at an edge of the matrix, filled up with zeros to 32 rows of `width`. */
 static const mt_bf16 *fill_up(mt_bf16 *out, const mt_bf16 *s, int64_t ld, int64_t rows, int64_t cols,
@@ -137,7 +66,7 @@ struct tn_job {
 static void stream_block(float *dw, int64_t ld, const float *block)
 {
     for (int64_t r = 0; r < TN_UNIT; r++, dw += ld, block += MT_PANEL) {
-#if USE_VECTORS
+#if AMX_VECTORS
         _mm512_stream_ps(dw, _mm512_load_ps(block));
         _mm512_stream_ps(dw + 16, _mm512_load_ps(block + 16));
 #else
@@ -224,7 +153,7 @@ void AMX_MUL_TN(const struct mt_gemm_tn *g, int part, int parts, void *scratch)
             tn_chunk(&job, job.r.panel + p, lesser(TN_PANELS, job.r.panels - p));
     }
     TILE_RELEASE();
-#if USE_VECTORS
+#if AMX_VECTORS
     if (job.stream) _mm_sfence();
 #endif
 }

@@ -341,4 +341,5 @@ static void vec_mul(const struct vec_ops *o, const struct mt_gemm_mul *g, int pa
                                            mt_gemm_pack_nn_##form,                                          \
                                            mt_gemm_unpack_nt_##form,                                        \
                                            name##_mul,                                                      \
-                                           name##_mul_tn};
+                                           name##_mul_tn,                                                   \
+                                           NULL};

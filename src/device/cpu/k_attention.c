@@ -3,9 +3,7 @@
 #include "device/cpu/attention.h"
 
 struct fwd {
-    struct mt_att t;
-    struct mt_att_arg out, q_arg, k, v;
-    float *lse, *most;        /* most: NULL, or the largest score of each row */
+    struct mt_att_fwd a;
     void *k_nt, *v_nt, *v_nn; /* a packed key block */
     void *q, *p;              /* rows of the tile */
     float *s, *acc, *top, *sum, *fade, *mixed;
@@ -13,7 +11,7 @@ struct fwd {
 
 static void fwd_layout(struct fwd *f)
 {
-    struct mt_att *t = &f->t;
+    struct mt_att *t = &f->a.t;
     int64_t ldq = mt_att_ld(t, t->a), row = ldq * t->size + ATT_KEYS * (4 + t->size) + t->b * 4 + 12;
     f->k_nt = mt_att_take(t, mt_att_nt_bytes(t, t->a));
     f->v_nt = mt_att_take(t, mt_att_nt_bytes(t, t->b));
@@ -59,7 +57,7 @@ MT_VEC_INLINE float softmax_row(float p[ATT_KEYS], const float *s, float scale, 
 
 MT_VEC static void softmax(struct fwd *f, const struct mt_att_range *r, int64_t row)
 {
-    const struct mt_att *t = &f->t;
+    const struct mt_att *t = &f->a.t;
     for (int64_t i = r->lo; i < r->hi; i++) {
         uint32_t mask[ATT_KEYS];
         bool whole = mt_att_whole(t, i, r->ks);
@@ -76,12 +74,12 @@ MT_VEC static void softmax(struct fwd *f, const struct mt_att_range *r, int64_t 
 
 static void add_keys(struct fwd *f, int64_t g, int64_t t0, int64_t t1, int64_t ks)
 {
-    const struct mt_att *t = &f->t;
+    const struct mt_att *t = &f->a.t;
     struct mt_att_range r = mt_att_seen(t, t0, t1, ks);
     int64_t row = (r.lo - t0) * t->per, rows = (r.hi - r.lo) * t->per, ldq = mt_att_ld(t, t->a);
     if (rows <= 0) return;
-    mt_att_pack(t, f->k_nt, &f->k, g, &r);
-    mt_att_pack(t, f->v_nt, &f->v, g, &r);
+    mt_att_pack(t, f->k_nt, &f->a.k, g, &r);
+    mt_att_pack(t, f->v_nt, &f->a.v, g, &r);
     mt_att_turn(t, f->v_nn, f->v_nt, &r, t->b);
     mt_att_scores(t, f->s + row * ATT_KEYS, (char *)f->q + row * ldq * t->size, f->k_nt, rows, &r, t->a);
     softmax(f, &r, row);
@@ -91,9 +89,9 @@ static void add_keys(struct fwd *f, int64_t g, int64_t t0, int64_t t1, int64_t k
 
 static void fwd_tile(struct fwd *f, int64_t g, int64_t t0, int64_t t1)
 {
-    const struct mt_att *t = &f->t;
+    const struct mt_att *t = &f->a.t;
     int64_t rows = (t1 - t0) * t->per;
-    mt_att_gather(t, f->q, &f->q_arg, g, t0, t1);
+    mt_att_gather(t, f->q, &f->a.q, g, t0, t1);
     memset(f->acc, 0, (size_t)(rows * t->b * 4));
     for (int64_t r = 0; r < rows; r++) {
         f->top[r] = -FLT_MAX;
@@ -102,11 +100,11 @@ static void fwd_tile(struct fwd *f, int64_t g, int64_t t0, int64_t t1)
     for (int64_t ks = mt_att_block(t->begin[t0]); ks < t1; ks += ATT_KEYS) add_keys(f, g, t0, t1, ks);
     for (int64_t r = 0; r < rows; r++) {
         int64_t token = t0 + r / t->per, head = g * t->per + r % t->per;
-        f->lse[head * t->tokens + token] = f->top[r] + logf(f->sum[r]);
-        if (f->most) f->most[head * t->tokens + token] = f->top[r];
+        f->a.lse[head * t->tokens + token] = f->top[r] + logf(f->sum[r]);
+        if (f->a.most) f->a.most[head * t->tokens + token] = f->top[r];
         f->sum[r] = 1 / f->sum[r];
     }
-    mt_att_spread(t, &f->out, f->acc, f->sum, t->per, g, t0, t1);
+    mt_att_spread(t, &f->a.out, f->acc, f->sum, t->per, g, t0, t1);
 }
 
 void mt_cpu_window_begin(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
@@ -129,20 +127,25 @@ void mt_cpu_window_begin(const struct mt_call *c, int part, int parts, void *scr
 static void forward(const struct mt_call *c, int part, int parts, void *scratch, const void *dev, float *most)
 {
     const struct mt_args_attention_fwd *a = MT_ARGS(attention_fwd, c);
-    struct fwd f = {.lse = a->lse, .most = most};
-    mt_att_init(&f.t, c, scratch, dev);
-    f.out = mt_att_arg(c, 0, f.t.b);
-    f.q_arg = mt_att_arg(c, 2, f.t.a);
-    f.k = mt_att_arg(c, 3, f.t.a);
-    f.v = mt_att_arg(c, 4, f.t.b);
-    f.t.begin = a->begin;
-    f.t.scale = (float)MT_SCALARS(attention_fwd, c)->scale;
+    struct fwd f = {.a = {.lse = a->lse, .most = most}};
+    struct mt_att *t = &f.a.t;
+    mt_att_init(t, c, scratch, dev);
+    f.a.out = mt_att_arg(c, 0, t->b);
+    f.a.q = mt_att_arg(c, 2, t->a);
+    f.a.k = mt_att_arg(c, 3, t->a);
+    f.a.v = mt_att_arg(c, 4, t->b);
+    t->begin = a->begin;
+    t->scale = (float)MT_SCALARS(attention_fwd, c)->scale;
+    if (t->gemm->attention) {
+        t->gemm->attention->fwd(&f.a, part, parts);
+        return;
+    }
     fwd_layout(&f);
-    int64_t tiles = (f.t.tokens + f.t.tile - 1) / f.t.tile;
+    int64_t tiles = (t->tokens + t->tile - 1) / t->tile;
     /* Dealt in turn: later tiles see more keys. */
-    for (int64_t u = part; u < f.t.groups * tiles; u += parts) {
-        int64_t t0 = u / f.t.groups * f.t.tile;
-        fwd_tile(&f, u % f.t.groups, t0, mt_min64(t0 + f.t.tile, f.t.tokens));
+    for (int64_t u = part; u < t->groups * tiles; u += parts) {
+        int64_t t0 = u / t->groups * t->tile;
+        fwd_tile(&f, u % t->groups, t0, mt_min64(t0 + t->tile, t->tokens));
     }
 }
 void mt_cpu_attention_fwd(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)

@@ -6,9 +6,7 @@
 #include "device/cpu/attention.h"
 
 struct bwd {
-    struct mt_att t;
-    struct mt_att_arg dq_arg, dk_arg, dv_arg, dout_arg, o, q_arg, k, v;
-    const float *lse;
+    struct mt_att_bwd a;
     void *k_nt, *v_nt, *k_nn; /* a packed key block */
     void *q, *dout, *p, *ds;  /* rows of the tile */
     float *s, *dp, *dq, *delta, *mixed;
@@ -17,7 +15,7 @@ struct bwd {
 
 static void bwd_layout(struct bwd *f)
 {
-    struct mt_att *t = &f->t;
+    struct mt_att *t = &f->a.t;
     int64_t lda = mt_att_ld(t, t->a), ldb = mt_att_ld(t, t->b);
     int64_t row = (lda + ldb + 2 * ATT_KEYS) * t->size + 2 * ATT_KEYS * 4 + t->a * 4 + 4;
     f->k_nt = mt_att_take(t, mt_att_nt_bytes(t, t->a));
@@ -40,14 +38,14 @@ static void bwd_layout(struct bwd *f)
 
 MT_VEC static void load_tile(struct bwd *f, int64_t g, int64_t t0, int64_t t1)
 {
-    const struct mt_att *t = &f->t;
+    const struct mt_att *t = &f->a.t;
     float *delta = f->delta;
-    mt_att_gather(t, f->q, &f->q_arg, g, t0, t1);
-    mt_att_gather(t, f->dout, &f->dout_arg, g, t0, t1);
+    mt_att_gather(t, f->q, &f->a.q, g, t0, t1);
+    mt_att_gather(t, f->dout, &f->a.dout, g, t0, t1);
     for (int64_t i = t0; i < t1; i++)
         for (int64_t h = g * t->per; h < (g + 1) * t->per; h++) {
-            const void *dout = f->dout_arg.at + i * f->dout_arg.token + h * f->dout_arg.head;
-            const void *o = f->o.at + i * f->o.token + h * f->o.head;
+            const void *dout = f->a.dout.at + i * f->a.dout.token + h * f->a.dout.head;
+            const void *o = f->a.o.at + i * f->a.o.token + h * f->a.o.head;
             float x[MT_CHUNK], y[MT_CHUNK], sum = 0;
             for (int64_t j = 0; j < t->b; j += MT_CHUNK) {
                 int64_t n = mt_min64(MT_CHUNK, t->b - j);
@@ -71,7 +69,7 @@ MT_VEC_INLINE void gradient_row(float p[ATT_KEYS], float ds[ATT_KEYS], const flo
 /* p and ds of the rows from `row` on, from s and dp */
 MT_VEC static void gradients(struct bwd *f, int64_t g, const struct mt_att_range *r, int64_t row)
 {
-    const struct mt_att *t = &f->t;
+    const struct mt_att *t = &f->a.t;
     for (int64_t i = r->lo; i < r->hi; i++) {
         uint32_t mask[ATT_KEYS];
         bool whole = mt_att_whole(t, i, r->ks);
@@ -79,7 +77,7 @@ MT_VEC static void gradients(struct bwd *f, int64_t g, const struct mt_att_range
         for (int64_t h = 0; h < t->per; h++, row++) {
             const float *s = f->s + row * ATT_KEYS, *dp = f->dp + row * ATT_KEYS;
             float p[ATT_KEYS], ds[ATT_KEYS];
-            float base = f->lse[(g * t->per + h) * t->tokens + i], delta = f->delta[row];
+            float base = f->a.lse[(g * t->per + h) * t->tokens + i], delta = f->delta[row];
             if (whole)
                 gradient_row(p, ds, s, dp, base, delta, t->scale, NULL, true);
             else
@@ -93,7 +91,7 @@ MT_VEC static void gradients(struct bwd *f, int64_t g, const struct mt_att_range
 /* p and ds of range r; the tile begins at token t0 */
 static void tile_gradients(struct bwd *f, int64_t g, const struct mt_att_range *r, int64_t t0)
 {
-    const struct mt_att *t = &f->t;
+    const struct mt_att *t = &f->a.t;
     int64_t row = (r->lo - t0) * t->per, rows = (r->hi - r->lo) * t->per;
     const char *q = (char *)f->q + row * mt_att_ld(t, t->a) * t->size;
     const char *dout = (char *)f->dout + row * mt_att_ld(t, t->b) * t->size;
@@ -114,17 +112,17 @@ static void add_outer(const struct bwd *f, float *acc, const void *p, const void
                                  .i = width,
                                  .lddw = width,
                                  .lddy = ATT_KEYS,
-                                 .ldx = mt_att_ld(&f->t, width),
+                                 .ldx = mt_att_ld(&f->a.t, width),
                                  .accumulate = true};
-    f->t.gemm->mul_tn(&g, 0, 1, f->t.scratch);
+    f->a.t.gemm->mul_tn(&g, 0, 1, f->a.t.scratch);
 }
 
 static void keys_pass(struct bwd *f, int64_t g, int64_t ks)
 {
-    const struct mt_att *t = &f->t;
+    const struct mt_att *t = &f->a.t;
     struct mt_att_range all = mt_att_seen(t, ks, t->tokens, ks);
-    mt_att_pack(t, f->k_nt, &f->k, g, &all);
-    mt_att_pack(t, f->v_nt, &f->v, g, &all);
+    mt_att_pack(t, f->k_nt, &f->a.k, g, &all);
+    mt_att_pack(t, f->v_nt, &f->a.v, g, &all);
     memset(f->dk, 0, (size_t)(ATT_KEYS * t->a * 4));
     memset(f->dv, 0, (size_t)(ATT_KEYS * t->b * 4));
     for (int64_t t0 = all.lo; t0 < all.hi; t0 += t->tile) {
@@ -135,38 +133,38 @@ static void keys_pass(struct bwd *f, int64_t g, int64_t ks)
         add_outer(f, f->dv, f->p, f->dout, rows, &r, t->b);
         add_outer(f, f->dk, f->ds, f->q, rows, &r, t->a);
     }
-    mt_att_spread(t, &f->dk_arg, f->dk, NULL, 1, g, all.ks, all.ke);
-    mt_att_spread(t, &f->dv_arg, f->dv, NULL, 1, g, all.ks, all.ke);
+    mt_att_spread(t, &f->a.dk, f->dk, NULL, 1, g, all.ks, all.ke);
+    mt_att_spread(t, &f->a.dv, f->dv, NULL, 1, g, all.ks, all.ke);
 }
 
 static void queries_pass(struct bwd *f, int64_t g, int64_t t0, int64_t t1)
 {
-    const struct mt_att *t = &f->t;
+    const struct mt_att *t = &f->a.t;
     load_tile(f, g, t0, t1);
     memset(f->dq, 0, (size_t)((t1 - t0) * t->per * t->a * 4));
     for (int64_t ks = mt_att_block(t->begin[t0]); ks < t1; ks += ATT_KEYS) {
         struct mt_att_range r = mt_att_seen(t, t0, t1, ks);
         int64_t row = (r.lo - t0) * t->per, rows = (r.hi - r.lo) * t->per;
         if (rows <= 0) continue;
-        mt_att_pack(t, f->k_nt, &f->k, g, &r);
-        mt_att_pack(t, f->v_nt, &f->v, g, &r);
+        mt_att_pack(t, f->k_nt, &f->a.k, g, &r);
+        mt_att_pack(t, f->v_nt, &f->a.v, g, &r);
         mt_att_turn(t, f->k_nn, f->k_nt, &r, t->a);
         tile_gradients(f, g, &r, t0);
         mt_att_mix(t, f->dq + row * t->a, NULL, (char *)f->ds + row * ATT_KEYS * t->size, f->k_nn, rows, &r,
                    t->a, f->mixed);
     }
-    mt_att_spread(t, &f->dq_arg, f->dq, NULL, t->per, g, t0, t1);
+    mt_att_spread(t, &f->a.dq, f->dq, NULL, t->per, g, t0, t1);
 }
 
-static void bwd_args(struct bwd *f, const struct mt_call *c)
+static void bwd_args(struct mt_att_bwd *f, const struct mt_call *c)
 {
     int64_t a = f->t.a, b = f->t.b;
-    f->dq_arg = mt_att_arg(c, 0, a);
-    f->dk_arg = mt_att_arg(c, 1, a);
-    f->dv_arg = mt_att_arg(c, 2, b);
-    f->dout_arg = mt_att_arg(c, 3, b);
+    f->dq = mt_att_arg(c, 0, a);
+    f->dk = mt_att_arg(c, 1, a);
+    f->dv = mt_att_arg(c, 2, b);
+    f->dout = mt_att_arg(c, 3, b);
     f->o = mt_att_arg(c, 4, b);
-    f->q_arg = mt_att_arg(c, 6, a);
+    f->q = mt_att_arg(c, 6, a);
     f->k = mt_att_arg(c, 7, a);
     f->v = mt_att_arg(c, 8, b);
 }
@@ -174,12 +172,16 @@ static void bwd_args(struct bwd *f, const struct mt_call *c)
 void mt_cpu_attention_bwd(const struct mt_call *c, int part, int parts, void *scratch, const void *dev)
 {
     const struct mt_args_attention_bwd *a = MT_ARGS(attention_bwd, c);
-    struct bwd f = {.lse = a->lse};
-    struct mt_att *t = &f.t;
+    struct bwd f = {.a = {.lse = a->lse}};
+    struct mt_att *t = &f.a.t;
     mt_att_init(t, c, scratch, dev);
-    bwd_args(&f, c);
+    bwd_args(&f.a, c);
     t->begin = a->begin;
     t->scale = (float)MT_SCALARS(attention_bwd, c)->scale;
+    if (t->gemm->attention) {
+        t->gemm->attention->bwd(&f.a, part, parts);
+        return;
+    }
     bwd_layout(&f);
     int64_t tiles = (t->tokens + t->tile - 1) / t->tile, blocks = (t->tokens + ATT_KEYS - 1) / ATT_KEYS;
     for (int64_t u = part; u < t->groups * (tiles + blocks); u += parts) {
