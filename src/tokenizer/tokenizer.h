@@ -14,7 +14,8 @@
 typedef struct mt_tokenizer mt_tokenizer; /* read by any number of threads */
 typedef struct mt_encoder mt_encoder;     /* one thread's */
 
-/* DATA names the file and what is wrong with it, IO what the system refused. */
+/* DATA names the file and what is wrong with it, a key that is there twice, an id of two tokens and what follows the document
+ * included; IO what the system refused. */
 MT_MUST_USE mt_status mt_tokenizer_open(mt_tokenizer **out, const char *path, mt_err *e);
 /* The same for bytes in memory; name stands for them in messages. */
 MT_MUST_USE mt_status mt_tokenizer_parse(mt_tokenizer **out, const char *name, const char *text,
