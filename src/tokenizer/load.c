@@ -362,6 +362,7 @@ mt_status mt_tokenizer_parse(mt_tokenizer **out, const char *name, const char *t
     else if (end < text + bytes)
         st = mt_err_set(e, MT_DATA, "something follows the JSON document, at byte %lld",
                         (long long)(end - text));
+    if (st == MT_OK && !(t->name = strdup(name))) st = mt_err_set(e, MT_IO, "no memory");
     if (st == MT_OK) {
         for (int b = 0; b < 256; b++) t->of_byte[b] = -1;
         st = read_all(t, o, e);
@@ -397,6 +398,7 @@ void mt_tokenizer_close(mt_tokenizer *t)
     for (int i = 0; i < t->n_splits; i++) pcre2_code_free(t->split[i]);
     for (int64_t i = 0; i < t->n_added; i++) free(t->added[i].text);
     free(t->added);
+    free(t->name);
     free(t->raw.node);
     free(t->normal.node);
     free(t->raw_text.node);
