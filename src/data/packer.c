@@ -88,7 +88,9 @@ static mt_status put_text(const struct worker *w, struct batch *b, struct docume
     if (!w->encoder) {
         MT_TRY(put_bytes(b, text, bytes, e));
     } else {
-        MT_TRY(mt_encode(w->encoder, text, bytes, &ids, &n, e));
+        mt_status st = mt_encode(w->encoder, text, bytes, &ids, &n, e);
+        if (st != MT_OK) mt_err_while(e, "%s:%" PRId64, d->path, d->line);
+        MT_TRY(st);
         MT_TRY(put_ids(b, ids, n, e));
     }
     int32_t eod = (int32_t)w->p->o.eod;

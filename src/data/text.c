@@ -48,7 +48,7 @@ static mt_status read_whole(struct reading *k, mt_err *e)
     size_t n;
     while ((n = fread(chunk, 1, sizeof chunk, k->in.file)) > 0)
         MT_TRY(mt_packer_add(k->packer, chunk, (int64_t)n, e));
-    return end_document(k, false, 0, e);
+    return end_document(k, false, 1, e);
 }
 
 static bool is_blank(const char *line, int64_t n)
@@ -61,20 +61,21 @@ static bool is_blank(const char *line, int64_t n)
 /* Lines keep their newline inside a paragraph and lose it when they are documents of their own. */
 static mt_status read_lines(struct reading *k, mt_err *e)
 {
-    int64_t n;
+    int64_t n, first = 1;
     bool paragraphs = k->o->unit == MT_DOCUMENT_BLANK;
-    while ((n = getline(&k->line, &k->room, k->in.file)) >= 0) {
+    for (int64_t number = 1; (n = getline(&k->line, &k->room, k->in.file)) >= 0; number++) {
+        if (!mt_packer_open_bytes(k->packer)) first = number;
         if (!paragraphs) {
             while (n && (k->line[n - 1] == '\n' || k->line[n - 1] == '\r')) n--;
             MT_TRY(mt_packer_add(k->packer, k->line, n, e));
-            MT_TRY(end_document(k, false, 0, e));
+            MT_TRY(end_document(k, false, first, e));
         } else if (!is_blank(k->line, n)) {
             MT_TRY(mt_packer_add(k->packer, k->line, n, e));
         } else if (mt_packer_open_bytes(k->packer)) {
-            MT_TRY(end_document(k, false, 0, e));
+            MT_TRY(end_document(k, false, first, e));
         }
     }
-    return paragraphs && mt_packer_open_bytes(k->packer) ? end_document(k, false, 0, e) : MT_OK;
+    return paragraphs && mt_packer_open_bytes(k->packer) ? end_document(k, false, first, e) : MT_OK;
 }
 
 static mt_status read_objects(struct reading *k, mt_err *e)

@@ -32,7 +32,7 @@ typedef struct mt_text_counts {
     int64_t vocab;                    /* 256, or the tokenizer's; or eod + 1 if that is more */
 } mt_text_counts;
 
-/* MT_DATA names file and line of bad JSON; nothing is left behind on failure. A document is in memory as a whole, its text and its
- * tokens. */
+/* MT_DATA names file and line of bad JSON, and of a document on which a regular expression gave up; nothing is left behind on
+ * failure. A document is in memory as a whole, its text and its tokens. */
 MT_MUST_USE mt_status mt_text_pack(const mt_text_options *o, mt_text_counts *counts, mt_err *e);
 #endif

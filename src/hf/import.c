@@ -29,7 +29,10 @@ struct importing {
     struct mt_parts parts;
     int64_t *first; /* owned, [ranks]: the first tensor of a new file */
     int ranks;
-    float nowhere; /* the address of what is no more than a source */
+    FILE *notes;    /* what is to be told if nothing is refused */
+    char *note;     /* owned: its text, as of the last flush */
+    size_t n_notes; /* bytes of it */
+    float nowhere;  /* the address of what is no more than a source */
     struct mt_manifest manifest;
 };
 
@@ -192,11 +195,19 @@ static mt_status write_all(struct importing *x, struct mt_progress *progress, mt
     return mt_manifest_write(&x->manifest, x->to, e);
 }
 
-static mt_status write_folder(struct importing *x, struct mt_progress *progress, mt_err *e)
+static mt_status tell(struct importing *x, FILE *told, mt_err *e)
+{
+    MT_REQUIRE(!fflush(x->notes) && !ferror(x->notes), e, MT_IO, "no memory for what is to be told");
+    fwrite(x->note, 1, x->n_notes, told);
+    return MT_OK;
+}
+
+static mt_status write_folder(struct importing *x, FILE *told, struct mt_progress *progress, mt_err *e)
 {
     mt_err ignored = {0};
     MT_TRY(mt_compose_folder(x->to, e));
-    mt_status st = write_all(x, progress, e);
+    mt_status st = tell(x, told, e);
+    if (st == MT_OK) st = write_all(x, progress, e);
     if (st != MT_OK && mt_remove_folder(x->to, "manifest.json", &ignored) != MT_OK)
         mt_err_while(e, "'%s' could not be removed after a failure", x->to);
     return st;
@@ -238,9 +249,31 @@ static mt_status import(struct importing *x, enum mt_hf_family f, FILE *told, st
     MT_TRY(mt_hf_tensors_open(&x->tensors, f, &x->shape, e));
     x->source = calloc((size_t)x->tensors.n, sizeof *x->source);
     MT_REQUIRE(x->source, e, MT_IO, "no memory to list %" PRId64 " tensors", x->tensors.n);
-    MT_TRY(mt_hf_match(&x->folder, &x->tensors, &x->shape, x->source, told, e));
+    MT_TRY(mt_hf_match(&x->folder, &x->tensors, &x->shape, x->source, x->notes, e));
     MT_TRY(cut(x, e));
-    return write_folder(x, progress, e);
+    return write_folder(x, told, progress, e);
+}
+
+static mt_status import_noting(struct importing *x, const char *from, bool mtp, FILE *told,
+                               struct mt_progress *progress, mt_err *e)
+{
+    enum mt_hf_family f;
+    MT_TRY(read_config(from, x->cfg, &f, x->notes, e));
+    MT_REQUIRE(!mtp || x->cfg->model_mtp_depth, e, MT_CONFIG,
+               "'%s' has no layers that predict further tokens (num_nextn_predict_layers); leave out --mtp",
+               from);
+    if (!mtp) x->cfg->model_mtp_depth = 0;
+    MT_TRY(note_tokenizer(from, x->cfg, x->notes, e));
+    MT_TRY(mt_hf_folder_open(&x->folder, from, e));
+    mt_status st = import(x, f, told, progress, e);
+    free(x->first);
+    free(x->source);
+    mt_parts_close(&x->parts);
+    mt_ckpt_items_close(&x->items);
+    mt_manifest_release(&x->manifest);
+    mt_hf_tensors_close(&x->tensors);
+    mt_hf_folder_close(&x->folder);
+    return st;
 }
 
 mt_status mt_hf_import(const char *from, const char *to, bool mtp, FILE *told, struct mt_progress *progress,
@@ -248,22 +281,11 @@ mt_status mt_hf_import(const char *from, const char *to, bool mtp, FILE *told, s
 {
     static mt_config const zero;
     mt_config cfg = zero;
-    enum mt_hf_family f;
     struct importing x = {.cfg = &cfg, .to = to};
-    MT_TRY(read_config(from, &cfg, &f, told, e));
-    MT_REQUIRE(!mtp || cfg.model_mtp_depth, e, MT_CONFIG,
-               "'%s' has no layers that predict further tokens (num_nextn_predict_layers); leave out --mtp",
-               from);
-    if (!mtp) cfg.model_mtp_depth = 0;
-    MT_TRY(note_tokenizer(from, &cfg, told, e));
-    MT_TRY(mt_hf_folder_open(&x.folder, from, e));
-    mt_status st = import(&x, f, told, progress, e);
-    free(x.first);
-    free(x.source);
-    mt_parts_close(&x.parts);
-    mt_ckpt_items_close(&x.items);
-    mt_manifest_release(&x.manifest);
-    mt_hf_tensors_close(&x.tensors);
-    mt_hf_folder_close(&x.folder);
+    x.notes = open_memstream(&x.note, &x.n_notes);
+    MT_REQUIRE(x.notes, e, MT_IO, "no memory for what is to be told");
+    mt_status st = import_noting(&x, from, mtp, told, progress, e);
+    fclose(x.notes);
+    free(x.note);
     return st;
 }

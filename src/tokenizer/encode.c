@@ -132,8 +132,9 @@ static mt_status next_match(struct mt_encoder *x, int level, const char *text, i
     if (rc < 0) {
         PCRE2_UCHAR why[200] = "";
         pcre2_get_error_message(rc, why, sizeof why);
-        MT_FAIL(e, MT_DATA, "splitting a text of %lld bytes at byte %lld: %s", (long long)bytes,
-                (long long)from, (const char *)why);
+        MT_FAIL(e, MT_DATA,
+                "splitting a text of %lld bytes at byte %lld by regular expression %d of '%s': %s",
+                (long long)bytes, (long long)from, level, x->t->name, (const char *)why);
     }
     const PCRE2_SIZE *at = pcre2_get_ovector_pointer(x->match[level]);
     match[0] = (int64_t)at[0];

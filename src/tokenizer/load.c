@@ -1,5 +1,6 @@
 /* load.c: a tokenizer.json into tables. */
 #include <cjson/cJSON.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,6 +26,17 @@ static const char *text_of(const cJSON *o, const char *key)
 static bool is_type(const cJSON *o, const char *type)
 {
     return !strcmp(text_of(o, "type"), type);
+}
+
+/* The library's look-up takes the first of two keys, other readers the last: `where` is refused if it has one twice. */
+static mt_status check_keys(const cJSON *o, const char *where, mt_err *e)
+{
+    if (!cJSON_IsObject(o)) return MT_OK;
+    for (const cJSON *j = o->child; j; j = j->next)
+        for (const cJSON *k = j->next; k; k = k->next)
+            MT_REQUIRE(strcmp(j->string, k->string), e, MT_DATA, "%s has the key \"%.60s\" twice", where,
+                       j->string);
+    return MT_OK;
 }
 
 /* ---- the alphabet of bytes ---- */
@@ -164,6 +176,7 @@ static mt_status read_merges(mt_tokenizer *t, const cJSON *merges, mt_err *e)
 
 static mt_status read_model(mt_tokenizer *t, const cJSON *m, mt_err *e)
 {
+    MT_TRY(check_keys(m, "model", e));
     MT_REQUIRE(is_type(m, "BPE"), e, MT_DATA, "model.type is \"%.40s\"; only BPE is supported",
                text_of(m, "type"));
     MT_REQUIRE(!is_true(m, "byte_fallback"), e, MT_DATA,
@@ -182,6 +195,7 @@ static mt_status read_model(mt_tokenizer *t, const cJSON *m, mt_err *e)
 static mt_status read_normalizer(mt_tokenizer *t, const cJSON *x, mt_err *e)
 {
     if (!x || cJSON_IsNull(x)) return MT_OK;
+    MT_TRY(check_keys(x, "normalizer", e));
     if (is_type(x, "Sequence")) {
         const cJSON *i;
         cJSON_ArrayForEach(i, get(x, "normalizers"))
@@ -205,6 +219,7 @@ static mt_status add_split(mt_tokenizer *t, const char *pattern, bool literal, m
 
 static mt_status read_split(mt_tokenizer *t, const cJSON *x, mt_err *e)
 {
+    MT_TRY(check_keys(get(x, "pattern"), "the pattern of pre-tokenizer Split", e));
     const char *regex = text_of(get(x, "pattern"), "Regex"), *string = text_of(get(x, "pattern"), "String");
     MT_REQUIRE(!strcmp(text_of(x, "behavior"), "Isolated") && !is_true(x, "invert"), e, MT_DATA,
                "pre-tokenizer Split: behavior \"%.40s\"%s is not supported, only \"Isolated\" is",
@@ -216,6 +231,7 @@ static mt_status read_split(mt_tokenizer *t, const cJSON *x, mt_err *e)
 /* byte_level: met, as it must be: this reader's vocabularies are of bytes. */
 static mt_status read_pre_tokenizer(mt_tokenizer *t, const cJSON *x, bool nested, bool *byte_level, mt_err *e)
 {
+    MT_TRY(check_keys(x, nested ? "a pre-tokenizer of pre_tokenizer.pretokenizers" : "pre_tokenizer", e));
     if (is_type(x, "Sequence") && !nested) {
         const cJSON *i;
         cJSON_ArrayForEach(i, get(x, "pretokenizers")) MT_TRY(read_pre_tokenizer(t, i, true, byte_level, e));
@@ -239,8 +255,11 @@ static mt_status read_pre_tokenizer(mt_tokenizer *t, const cJSON *x, bool nested
 static mt_status read_added_token(mt_tokenizer *t, const cJSON *x, mt_err *e)
 {
     const char *content = text_of(x, "content");
+    char where[100];
     int32_t id;
     MT_REQUIRE(content[0], e, MT_DATA, "an added token without content");
+    snprintf(where, sizeof where, "added token \"%.60s\"", content);
+    MT_TRY(check_keys(x, where, e));
     MT_TRY(id_of(get(x, "id"), content, &id, e));
     MT_REQUIRE(!is_true(x, "single_word"), e, MT_DATA, "added token \"%.60s\": single_word is not supported",
                content);
@@ -274,17 +293,59 @@ static mt_status read_added(mt_tokenizer *t, const cJSON *list, mt_err *e)
     return mt_trie_make(&t->normal_text, t, true, false, e);
 }
 
+/* token_of: [t->vocab], NULL everywhere. An added token may be in model.vocab too, with the same id. */
+static mt_status name_ids(const mt_tokenizer *t, const cJSON *vocab, const char **token_of, mt_err *e)
+{
+    for (const cJSON *x = vocab->child; x; x = x->next) {
+        const char **seen = &token_of[(int32_t)x->valuedouble];
+        MT_REQUIRE(!*seen, e, MT_DATA, "model.vocab gives id %d to token \"%.60s\" and to \"%.60s\"",
+                   (int32_t)x->valuedouble, *seen, x->string);
+        *seen = x->string;
+    }
+    for (int64_t i = 0; i < t->n_added; i++) {
+        const struct mt_added *a = &t->added[i];
+        const char **seen = &token_of[a->id];
+        int32_t id = mt_words_find(&t->written, a->text, a->bytes);
+        MT_REQUIRE(!*seen || !strcmp(*seen, a->text), e, MT_DATA,
+                   "added token \"%.60s\" has id %d, which is that of token \"%.60s\"", a->text, a->id,
+                   *seen);
+        MT_REQUIRE(id < 0 || id == a->id, e, MT_DATA,
+                   "added token \"%.60s\" has id %d, but id %d in model.vocab", a->text, a->id, id);
+        *seen = a->text;
+    }
+    return MT_OK;
+}
+
+/* A token for an id and an id for a token. */
+static mt_status check_ids(const mt_tokenizer *t, const cJSON *vocab, mt_err *e)
+{
+    const char **token_of = calloc((size_t)t->vocab, sizeof *token_of);
+    MT_REQUIRE(token_of, e, MT_IO, "no memory for %lld ids", (long long)t->vocab);
+    mt_status st = name_ids(t, vocab, token_of, e);
+    free(token_of);
+    return st;
+}
+
 static mt_status read_all(mt_tokenizer *t, const cJSON *o, mt_err *e)
 {
     bool byte_level = false;
     MT_REQUIRE(cJSON_IsObject(o) && cJSON_IsObject(get(o, "model")), e, MT_DATA,
                "there is no \"model\": this is no tokenizer.json");
+    MT_TRY(check_keys(o, "the document", e));
     MT_TRY(read_model(t, get(o, "model"), e));
     MT_TRY(read_normalizer(t, get(o, "normalizer"), e));
     MT_TRY(read_pre_tokenizer(t, get(o, "pre_tokenizer"), false, &byte_level, e));
     MT_REQUIRE(byte_level, e, MT_DATA,
                "its pre-tokenizers do not end with ByteLevel: only byte-level tokenizers are supported");
-    return read_added(t, get(o, "added_tokens"), e);
+    MT_TRY(read_added(t, get(o, "added_tokens"), e));
+    return check_ids(t, get(get(o, "model"), "vocab"), e);
+}
+
+/* Messages name keys and tokens, which may hold the end of a line. */
+static void make_one_line(mt_err *e)
+{
+    for (char *c = e->msg; *c; c++)
+        if ((unsigned char)*c < 0x20 || *c == 0x7F) *c = '?';
 }
 
 mt_status mt_tokenizer_parse(mt_tokenizer **out, const char *name, const char *text, int64_t bytes, mt_err *e)
@@ -293,10 +354,15 @@ mt_status mt_tokenizer_parse(mt_tokenizer **out, const char *name, const char *t
     cJSON *o = cJSON_ParseWithLengthOpts(text, (size_t)bytes, &end, 0);
     mt_tokenizer *t = calloc(1, sizeof *t);
     mt_status st = MT_OK;
+    while (o && end < text + bytes && *end && strchr(" \t\r\n", *end)) end++;
     if (!t)
         st = mt_err_set(e, MT_IO, "no memory");
     else if (!o)
         st = mt_err_set(e, MT_DATA, "no valid JSON at byte %lld", (long long)(end - text));
+    else if (end < text + bytes)
+        st = mt_err_set(e, MT_DATA, "something follows the JSON document, at byte %lld",
+                        (long long)(end - text));
+    if (st == MT_OK && !(t->name = strdup(name))) st = mt_err_set(e, MT_IO, "no memory");
     if (st == MT_OK) {
         for (int b = 0; b < 256; b++) t->of_byte[b] = -1;
         st = read_all(t, o, e);
@@ -305,6 +371,7 @@ mt_status mt_tokenizer_parse(mt_tokenizer **out, const char *name, const char *t
     if (st != MT_OK) {
         mt_tokenizer_close(t);
         t = NULL;
+        make_one_line(e);
         mt_err_while(e, "%s", name);
     }
     *out = t;
@@ -331,6 +398,7 @@ void mt_tokenizer_close(mt_tokenizer *t)
     for (int i = 0; i < t->n_splits; i++) pcre2_code_free(t->split[i]);
     for (int64_t i = 0; i < t->n_added; i++) free(t->added[i].text);
     free(t->added);
+    free(t->name);
     free(t->raw.node);
     free(t->normal.node);
     free(t->raw_text.node);

@@ -63,6 +63,7 @@ struct mt_added {
 };
 
 struct mt_tokenizer {
+    char *name;              /* owned: of the file, for messages */
     struct mt_words words;   /* of the vocabulary, by the bytes they stand for */
     struct mt_words written; /* of the vocabulary, as the file writes them */
     struct mt_merges merges;

@@ -14,7 +14,8 @@
 typedef struct mt_tokenizer mt_tokenizer; /* read by any number of threads */
 typedef struct mt_encoder mt_encoder;     /* one thread's */
 
-/* DATA names the file and what is wrong with it, IO what the system refused. */
+/* DATA names the file and what is wrong with it, a key that is there twice, an id of two tokens and what follows the document
+ * included; IO what the system refused. */
 MT_MUST_USE mt_status mt_tokenizer_open(mt_tokenizer **out, const char *path, mt_err *e);
 /* The same for bytes in memory; name stands for them in messages. */
 MT_MUST_USE mt_status mt_tokenizer_parse(mt_tokenizer **out, const char *name, const char *text,
@@ -30,7 +31,7 @@ int32_t mt_tokenizer_id(const mt_tokenizer *t, const char *token);
 MT_MUST_USE mt_status mt_encoder_open(mt_encoder **out, const mt_tokenizer *t, bool specials, mt_err *e);
 void mt_encoder_close(mt_encoder *x); /* NULL is fine */
 /* Appends nothing to earlier results: *ids, *n are this text's, good until the next call. Bytes that are not UTF-8 are read as
- * U+FFFD, one for each longest part of a character. IO: no memory; DATA: a regular expression gave up. */
+ * U+FFFD, one for each longest part of a character. IO: no memory; DATA: a regular expression of the file, which is named, gave up. */
 MT_MUST_USE mt_status mt_encode(mt_encoder *x, const char *text, int64_t bytes, const int32_t **ids,
                                 int64_t *n, mt_err *e);
 #endif

@@ -33,6 +33,6 @@ fault() { # NAME PROCESS FAULT ARGUMENTS...
 }
 fault eio 2 'pwrite EIO */step-00000007*/rank-00002.safetensors'
 fault first 0 'fsync EIO */step-00000007*/rank-00000.safetensors'
-fault hang 3 'pwrite hang */step-00000007*/rank-00003.safetensors' ckpt.timeout=1s
+fault hang 3 'pwrite hang */step-00000007*/rank-00003.safetensors' ckpt.timeout=4s
 fault publishing 0 'rename EIO */step-00000007'
 finish

@@ -202,6 +202,53 @@ TEST(threads_and_compression_change_nothing)
     mt_tokenizer_close(t);
 }
 
+/* The committed tokenizer, with a regular expression that tries every way to cut a row of x in ones and twos. */
+static mt_status open_exponential(mt_tokenizer **t)
+{
+    static char text[1 << 20], changed[1 << 20];
+    static const char from[] = "\"Regex\":\"";
+    FILE *f = fopen("tests/golden/tokenizer_llama3.json", "rb");
+    size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
+    text[n] = 0;
+    char *at = strstr(text, from);
+    if (!CHECK(f && !fclose(f) && at)) return MT_IO;
+    int bytes = snprintf(changed, sizeof changed, "%.*s%s(?:x|xx)+y|%s", (int)(at - text), text, from,
+                         at + strlen(from));
+    e = (mt_err){0};
+    return mt_tokenizer_parse(t, "slow.json", changed, bytes, &e);
+}
+TEST(a_regular_expression_that_gives_up_names_both_files)
+{
+    static const struct {
+        mt_document_unit unit;
+        const char *begin, *where;
+    } places[] = {
+        {MT_DOCUMENT_FILE, "", "row.txt:1: "},
+        {MT_DOCUMENT_LINE, "short\n", "row.txt:2: "},
+        {MT_DOCUMENT_BLANK, "a\nb\n\n\n", "row.txt:5: "},
+    };
+    static const char why[] = " by regular expression 0 of 'slow.json': match limit exceeded";
+    const char *input = in_folder("row.txt");
+    mt_tokenizer *t;
+    if (!CHECK_INT(open_exponential(&t), MT_OK)) return;
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        char row[200];
+        mt_text_options o = {.inputs = &input,
+                             .n_inputs = 1,
+                             .prefix = in_folder("out"),
+                             .unit = places[i].unit,
+                             .eod = -1,
+                             .tokenizer = t};
+        memset(row, 'x', sizeof row);
+        memcpy(row, places[i].begin, strlen(places[i].begin));
+        put_file(input, row, sizeof row);
+        e = (mt_err){0};
+        CHECK_INT(mt_text_pack(&o, &counts, &e), MT_DATA);
+        if (!CHECK(strstr(e.msg, places[i].where) && strstr(e.msg, why))) printf("  %s\n", e.msg);
+    }
+    mt_tokenizer_close(t);
+}
+
 TEST(the_first_bad_line_is_told_whatever_thread_met_it)
 {
     char path[200];
@@ -221,6 +268,7 @@ TEST(the_first_bad_line_is_told_whatever_thread_met_it)
 int main(void)
 {
     RUN(threads_and_compression_change_nothing);
+    RUN(a_regular_expression_that_gives_up_names_both_files);
     RUN(the_first_bad_line_is_told_whatever_thread_met_it);
     RUN(text_by_file_line_and_paragraph);
     RUN(several_files_and_a_long_one);

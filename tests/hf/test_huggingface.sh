@@ -10,6 +10,7 @@ refused() { # WHAT CODE PATTERN
     import_bad
     check "$1: exit code" ended "$2"
     check "$1: said" says "$3"
+    check "$1: nothing else is said" test "$(wc -l <"$work/out")" = 1
     check "$1: nothing is left" test ! -e "$work/out-bad"
 }
 options_of() { sed 's/ *#.*//' "$1/config.yaml"; }
@@ -148,6 +149,7 @@ run "$MT_BIN" ckpt diff "$work/latent/ckpt/step-00000002" "$work/latent.ck"
 check "modules with latent attention: nothing but moments differs" test "$(grep -vc 'optim\.' "$work/out")" = 3
 run "$MT_BIN" ckpt import "$golden/llama" "$work/x" --mtp
 check "no modules to read: exit code" ended 2
+check "no modules to read: nothing else is said" test "$(wc -l <"$work/out")" = 1
 check "no modules to read: said" says 'no layers that predict further tokens'
 "$MT_BIN" train "$work/small.yaml" run.dir="$work/mtp3" train.steps=2 model.qk_norm=true model.shared_ffn=0 model.mtp_depth=1 >"$work/out" 2>&1
 run "$MT_BIN" ckpt export "$work/mtp3/ckpt/step-00000002" "$work/mtp3.hf"
@@ -173,6 +175,7 @@ run "$MT_BIN" ckpt import "$golden/llama"
 check "usage of import" says '^moetitan: usage: moetitan ckpt import'
 run "$MT_BIN" ckpt import "$golden/llama" "$work/llama"
 check "import to what is there" says "'$work/llama' is there already"
+check "import to what is there: nothing else is said" test "$(wc -l <"$work/out")" = 1
 run "$MT_BIN" ckpt import "$work/nothing" "$work/x"
 check "import of nothing" ended 5
 

@@ -151,6 +151,54 @@ TEST(damage_is_named)
     CHECK_INT(mt_tokenizer_open(&t, "tests/golden/absent.json", &(mt_err){0}), MT_DATA);
 }
 
+TEST(what_says_two_things_is_refused)
+{
+    refuses("\"model\":{", "\"model\":{},\"model\":{", "the document has the key \"model\" twice");
+    refuses("\"normalizer\":", "\"added_tokens\":[],\"normalizer\":",
+            "the document has the key \"added_tokens\"");
+    refuses("\"vocab\":{", "\"merges\":[],\"vocab\":{", "model has the key \"merges\" twice");
+    refuses("\"type\":\"NFC\"", "\"type\":\"NFC\",\"type\":\"NFD\"", "normalizer has the key \"type\" twice");
+    refuses("\"pretokenizers\":", "\"pretokenizers\":[],\"pretokenizers\":",
+            "pre_tokenizer has the key \"pretokenizers\" twice");
+    refuses("\"behavior\":", "\"behavior\":\"Removed\",\"behavior\":",
+            "a pre-tokenizer of pre_tokenizer.pretokenizers has the key \"behavior\" twice");
+    refuses("\"pattern\":{", "\"pattern\":{\"Regex\":\"x\",",
+            "the pattern of pre-tokenizer Split has the key \"Regex\" twice");
+    refuses("\"id\":600", "\"id\":600,\"id\":601", "added token \"<|endoftext|>\" has the key \"id\" twice");
+    refuses("\"version\":", "\"a\\nb\":1,\"a\\nb\":1,\"version\":", "the key \"a?b\" twice");
+}
+TEST(an_id_is_of_one_token)
+{
+    refuses("\"\\\"\":1,", "\"\\\"\":0,", "model.vocab gives id 0 to token \"!\" and to \"\"\"");
+    refuses("\"id\":601", "\"id\":600",
+            "added token \"<|im_start|>\" has id 600, which is that of token \"<|endoftext|>\"");
+    refuses("\"id\":600", "\"id\":0", "added token \"<|endoftext|>\" has id 0, which is that of token \"!\"");
+    refuses("\"id\":415", "\"id\":700", "added token \"two\" has id 700, but id 415 in model.vocab");
+}
+TEST(nothing_follows_the_document)
+{
+    int64_t bytes;
+    char *text = read_file("tests/golden/tokenizer_qwen.json", &bytes);
+    static const struct {
+        const char *tail;
+        int64_t n;
+        mt_status st;
+    } tails[] = {{" \n\t\r\n", 5, MT_OK}, {"}", 1, MT_DATA}, {"\n{}", 3, MT_DATA}, {"\0", 1, MT_DATA}};
+    char *all = text ? malloc((size_t)bytes + 8) : NULL;
+    for (size_t i = 0; all && i < sizeof tails / sizeof *tails; i++) {
+        mt_err e = {0};
+        mt_tokenizer *t;
+        memcpy(all, text, (size_t)bytes);
+        memcpy(all + bytes, tails[i].tail, (size_t)tails[i].n);
+        CHECK_INT(mt_tokenizer_parse(&t, "qwen.json", all, bytes + tails[i].n, &e), tails[i].st);
+        CHECK(tails[i].st == MT_OK ||
+              strstr(e.msg, "qwen.json: something follows the JSON document, at byte "));
+        mt_tokenizer_close(t);
+    }
+    free(all);
+    free(text);
+}
+
 static void repairs(const char *text, const char *want)
 {
     struct mt_text out = {0};
@@ -174,6 +222,9 @@ int main(void)
     RUN(special_tokens_can_be_text);
     RUN(what_is_not_supported_is_named);
     RUN(damage_is_named);
+    RUN(what_says_two_things_is_refused);
+    RUN(an_id_is_of_one_token);
+    RUN(nothing_follows_the_document);
     RUN(invalid_utf8_becomes_replacement_characters);
     return DONE();
 }
