@@ -29,7 +29,7 @@ struct mt_cuda_graphs {
 };
 
 /* ---- what may be in one ---- */
-/* Ops whose scalars follow what routers decide, and those whose scalars are another in every step, or from some step on. */
+/* Ops whose scalars follow what routers decide, and those whose scalars are another in every step. */
 static bool follows_counts(int op)
 {
     switch (op) {
@@ -48,8 +48,7 @@ static bool follows_counts(int op)
 }
 static bool changes_by_step(int op)
 {
-    return op == MT_OP_adamw || op == MT_OP_muon_apply || op == MT_OP_soap_adam || op == MT_OP_eigen_basis ||
-           op == MT_OP_graft;
+    return op == MT_OP_adamw || op == MT_OP_muon_apply || op == MT_OP_soap_adam || op == MT_OP_eigen_basis;
 }
 static bool may_be_in(const struct mt_cuda *d, int op)
 {
