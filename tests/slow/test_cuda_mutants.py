@@ -4,7 +4,8 @@
     python3 tests/slow/test_cuda_mutants.py [PATTERN]     those whose name has PATTERN in it
 
 A mutant is a source with one text changed, compiled and linked in place of the original into a test program of tests/cuemu; the
-flavours it names (p plain, a ASan + UBSan, t TSan) must each end other than well. Unchanged sources, built the same way, end well.
+flavours it names (p plain, a ASan + UBSan, t TSan) must each end other than well. Unchanged sources, built the same way in
+every flavour, end well.
 """
 import glob
 import os
@@ -25,6 +26,10 @@ TILE = ("cuda/include/mt_tile.cuh", "cuda/grouped.cu")
 MUTANTS = [
     ("nothing, attention", "cuda/attention_fwd.cu", "namespace", "namespace", "kernels", "attention_fwd", ""),
     ("nothing, streams", "cuda/device_cuda.c", "static", "static", "streams", "", ""),
+    ("nothing, ranks", "cuda/collective.c", "static", "static", "ranks", "", ""),
+    ("nothing, documents", "cuda/documents.cu", "namespace", "namespace", "dnn", "", ""),
+    ("nothing, tile", TILE, "load(", "load(", "kernels", "grouped_fwd", ""),
+    ("nothing, sort", "cuda/sort.cu", "namespace", "namespace", "kernels", "route_sort", ""),
     ("attention: no barrier before the keys are read", "cuda/attention_fwd.cu",
      "mt_cp_async_wait<1>();\n        __syncthreads();", "mt_cp_async_wait<1>();", "kernels", "attention_fwd", "pt"),
     ("attention: keys overwritten early", "cuda/attention_fwd.cu", "scale * MT_LOG2E);\n        __syncthreads();",
@@ -107,7 +112,7 @@ def main():
     for mutant in MUTANTS:
         if len(sys.argv) > 1 and sys.argv[1] not in mutant[0]:
             continue
-        for flavour in mutant[-1] or "p":
+        for flavour in mutant[-1] or "pat":
             if not os.path.exists(f"{BUILD}/cuemu/{FLAVOUR[flavour][0]}/test_{mutant[4]}"):
                 print(f"skipped: {mutant[0]}: `make cuemu` has not built test_{mutant[4]}, {FLAVOUR[flavour][0]}")
                 skipped += 1
