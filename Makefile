@@ -34,6 +34,7 @@ VARIANTS := release debug asan tsan tsan-plain aarch64 fuzzer
 flags_release := -O2 -g
 # xxhash insists on inlining what -Og does not inline, unless told not to.
 flags_debug := -Og -g3 -DMT_DEBUG -DXXH_NO_INLINE_HINTS=1
+# Sanitizers name functions and lines; with -g GCC follows the variables of some tests for minutes.
 flags_asan := -O1 -g1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
 # GCC expands a memset or memcpy of known size inline, where ThreadSanitizer does not see it.
 flags_tsan := -O1 -g1 -fno-omit-frame-pointer -fsanitize=thread \

@@ -50,10 +50,6 @@ folders() { # folders of tests but those named
     for folder in tests/*/; do [[ " $* " == *" $(basename "$folder") "* ]] || echo "${folder%/}"; done
 }
 
-aarch64() {
-    make -s -j"$jobs" tests-aarch64 && scripts/run_tests.sh aarch64 tests/base tests/config tests/data tests/device
-}
-
 needed "set-up" scripts/setup.sh check ${AARCH64:+aarch64}
 needed "build" make -s -j"$jobs" check-build
 tested "static checks" make -s -j"$jobs" static
@@ -66,5 +62,5 @@ tested "emulated CUDA" scripts/run_tests.sh release tests/cuemu
 tested "asan, ubsan" scripts/run_tests.sh asan
 tested "tsan" scripts/run_tests.sh tsan
 tested "tsan, plain" scripts/run_tests.sh tsan-plain
-[[ -z ${AARCH64:-} ]] || tested "aarch64" aarch64
+[[ -z ${AARCH64:-} ]] || tested "aarch64" make -s -j"$jobs" check-aarch64
 finish

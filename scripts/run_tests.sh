@@ -5,7 +5,8 @@
 # The first line of a test may say what it needs:
 #     /* test: timeout=60 variants=release,asan,tsan alone */        (scripts: the same after #)
 # Without: timeout=60 (seconds; times six under sanitizers and qemu); C tests run under release, asan and aarch64,
-# fuzz targets under asan, scripts under release. A variant with -slow is left to MT_SLOW=1, which runs no other. `alone` keeps other tests off the machine meanwhile.
+# fuzz targets under asan, scripts under release. A variant with -slow is left to MT_SLOW=1, which runs no other.
+# `alone` keeps other tests off the machine meanwhile.
 # A test ends with the line `N passed, N failed[, N skipped]`; one that crashes, hangs or prints no such line counts
 # as a failure (a fuzz target's exit code is enough). The output of tests is kept in build/VARIANT/results, that of one
 # that failed is shown. The last line is the sum.

@@ -23,8 +23,8 @@ MT_MUST_USE mt_status mt_packer_open(struct mt_packer **out, mt_index_writer *wr
 /* Bytes of the open document. */
 MT_MUST_USE mt_status mt_packer_add(struct mt_packer *p, const char *bytes, int64_t n, mt_err *e);
 int64_t mt_packer_open_bytes(const struct mt_packer *p);
-/* Ends it. json: it is a JSON object. It begins at that line of that file, whose path is borrowed until mt_packer_finish. The first failure in
- * the order of documents is met here or later. */
+/* Ends it. json: it is a JSON object. It begins at that line of that file, whose path is borrowed until
+ * mt_packer_finish. The first failure in the order of documents is met here or later. */
 MT_MUST_USE mt_status mt_packer_end(struct mt_packer *p, bool json, const char *path, int64_t line,
                                     mt_err *e);
 /* Waits until all is written. */

@@ -229,6 +229,15 @@ static void wide(const struct mt_cpu_dev *dev, mt_dtype t)
     check_case(dev, t, &r, 0);
     att_free(&r);
 }
+/* The widest heads of an instruction set's own kernels, and those that configurations end at. */
+static void widest(const struct mt_cpu_dev *dev, mt_dtype t)
+{
+    for (int64_t width = 512; width <= 1024; width *= 2) {
+        struct att r = att_new(t, 40, 2, 1, width, width, (const int64_t[]){33, 7, 0});
+        check_case(dev, t, &r, 0);
+        att_free(&r);
+    }
+}
 static void one_token(const struct mt_cpu_dev *dev, mt_dtype t)
 {
     struct att r = att_new(t, 1, 2, 1, 8, 8, NULL);
@@ -256,6 +265,10 @@ TEST(odd_sizes)
 TEST(wide_heads)
 {
     kc_each_isa(wide);
+}
+TEST(the_widest_heads)
+{
+    kc_each_isa(widest);
 }
 TEST(no_token_and_one)
 {
@@ -344,6 +357,7 @@ int main(void)
     RUN(documents);
     RUN(odd_sizes);
     RUN(wide_heads);
+    RUN(the_widest_heads);
     RUN(no_token_and_one);
     RUN(tiles_over_the_stand_in);
     RUN(documents_do_not_mix);

@@ -4,22 +4,13 @@
 #include "device/cpu/amx_block.h"
 
 #if defined(__AVX512BW__) && !defined(MT_AMX_SOFT)
-#include <immintrin.h>
+#include "device/cpu/turn_avx512.h"
 #define AMX_VECTORS 1
 #else
 #define AMX_VECTORS 0
 #endif
 
 #if AMX_VECTORS
-/* Lane L of the result: 16 bytes at p + L * step. Loads gather the lanes, which saves shuffles. */
-static inline __m512i lanes(const mt_bf16 *p, int64_t step)
-{
-    __m512i v = _mm512_castsi128_si512(_mm_loadu_si128((const void *)p));
-    v = _mm512_mask_broadcast_i32x4(v, 0x00f0, _mm_loadu_si128((const void *)(p + step)));
-    v = _mm512_mask_broadcast_i32x4(v, 0x0f00, _mm_loadu_si128((const void *)(p + 2 * step)));
-    return _mm512_mask_broadcast_i32x4(v, 0xf000, _mm_loadu_si128((const void *)(p + 3 * step)));
-}
-#define UNROLL _Pragma("GCC unroll 8")
 /* 8 columns of 32 rows, as 8 rows of 32: lane L takes rows 8L .. 8L + 7, then 8x8 transposes inside the
  * lanes. */
 static inline void transpose_8(mt_bf16 *out, const mt_bf16 *y, int64_t ld)
@@ -75,39 +66,10 @@ static inline void interleave(mt_bf16 *out, const mt_bf16 *x, int64_t ld)
 #endif
 
 #if AMX_VECTORS
-static inline __attribute__((always_inline)) void put_line(void *to, __m512i x, bool past)
-{
-    if (past)
-        _mm512_stream_si512(to, x);
-    else
-        _mm512_storeu_si512(to, x);
-}
-static inline __attribute__((always_inline)) void turn_words_16(void *out, int64_t ldo, const void *in,
-                                                                int64_t ldi, bool past)
-{
-    UNROLL for (int w = 0; w < 16; w += 4)
-    {
-        const mt_bf16 *p = (const mt_bf16 *)in + 2 * w;
-        uint32_t *to = (uint32_t *)out + w * ldo;
-        __m512i a = lanes(p, 4 * ldi), b = lanes(p + ldi, 4 * ldi), c = lanes(p + 2 * ldi, 4 * ldi),
-                d = lanes(p + 3 * ldi, 4 * ldi);
-        __m512i ab = _mm512_unpacklo_epi32(a, b), cd = _mm512_unpacklo_epi32(c, d);
-        put_line(to, _mm512_unpacklo_epi64(ab, cd), past);
-        put_line(to + ldo, _mm512_unpackhi_epi64(ab, cd), past);
-        ab = _mm512_unpackhi_epi32(a, b), cd = _mm512_unpackhi_epi32(c, d);
-        put_line(to + 2 * ldo, _mm512_unpacklo_epi64(ab, cd), past);
-        put_line(to + 3 * ldo, _mm512_unpackhi_epi64(ab, cd), past);
-    }
-}
 /* out[w][r] = in[r][w] for 16 rows of 16 words, of f32 or two bf16; ldo in words, ldi in bf16. */
 static inline void turn_16(void *out, int64_t ldo, const void *in, int64_t ldi)
 {
     turn_words_16(out, ldo, in, ldi, false);
-}
-/* The same past the caches. */
-static inline void stream_turned(void *out, int64_t ldo, const void *in, int64_t ldi)
-{
-    turn_words_16(out, ldo, in, ldi, true);
 }
 #else
 static inline void turn_16(void *out, int64_t ldo, const void *in, int64_t ldi)

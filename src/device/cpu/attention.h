@@ -88,11 +88,17 @@ struct mt_att_bwd {
     struct mt_att_arg dq, dk, dv, dout, o, q, k, v;
     const float *lse;
 };
-/* Kernels of their own for the bf16 of an instruction set. */
+/* Kernels of their own for the bf16 of an instruction set, of heads that are no wider than their scratch has room for. */
 struct mt_att_kernels {
+    int64_t widest;
     void (*fwd)(struct mt_att_fwd *f, int part, int parts);
     void (*bwd)(struct mt_att_bwd *f, int part, int parts);
 };
+static inline const struct mt_att_kernels *mt_att_own(const struct mt_att *t)
+{
+    const struct mt_att_kernels *own = t->gemm->attention;
+    return own && t->a <= own->widest && t->b <= own->widest ? own : NULL;
+}
 
 /* Rows (token, head) of tokens [lo, hi) of x, `per` heads from head g * per on, to rows of mt_att_ld
  * elements; and back, from dense rows of f32 times factor[row] (or 1). */

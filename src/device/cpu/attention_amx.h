@@ -22,6 +22,7 @@ void AMX_ATTENTION(fwd)(struct mt_att_fwd *f, int part, int parts);
 void AMX_ATTENTION(bwd)(struct mt_att_bwd *f, int part, int parts);
 
 enum {
+    ATT_WIDEST = 512, /* of a head: the scratch holds 32 rows and more of it, and a unit of keys */
     ATT_ROWS = MT_PANEL,
     BLOCK = ATT_ROWS * ATT_ROWS,  /* scores of a panel and 32 keys */
     HALVES = ATT_KEYS / ATT_ROWS, /* such blocks of a key block */

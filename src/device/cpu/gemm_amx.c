@@ -311,7 +311,7 @@ static void mul(const struct mt_gemm_mul *g, int part, int parts, void *scratch)
     if (any) TILE_RELEASE();
 }
 
-static const struct mt_att_kernels attention = {AMX_ATTENTION(fwd), AMX_ATTENTION(bwd)};
+static const struct mt_att_kernels attention = {ATT_WIDEST, AMX_ATTENTION(fwd), AMX_ATTENTION(bwd)};
 
 #ifdef MT_AMX_SOFT
 #define TABLE mt_gemm_amx_soft

@@ -1,7 +1,8 @@
-/* Packing of weights as gemm_pack.c has it, to the same bytes: whole blocks of 32 by 32 with wide registers. A form is larger than L2 and read long after it is written, so lines go past the caches, which
- * saves reading them first; rows are read in the order in which they lie. Matrices that are small, or not of whole blocks, go the other way. */
-#include "device/cpu/amx_copy.h"
+/* Packing of weights as gemm_pack.c has it, to the same bytes: whole blocks of 32 by 32 with wide registers. A form is
+ * larger than L2 and read long after it is written, so lines go past the caches, which saves reading them first; rows
+ * are read in the order in which they lie. Matrices that are small, or not of whole blocks, go the other way. */
 #include "device/cpu/gemm_kernels.h"
+#include "device/cpu/turn_avx512.h"
 
 enum {
     PIECE = 256,          /* values of a row that are read before the rows are turned */
@@ -23,15 +24,19 @@ static inline void round_16(mt_bf16 *to, const float *x)
 {
     _mm256_store_si256((void *)to, _mm512_cvtepi32_epi16(rounded(x)));
 }
+static inline void stream_turned(uint32_t *out, const void *in, int64_t ldi)
+{
+    turn_words_16(out, MT_PANEL, in, ldi, true);
+}
 /* 32 rows of `n` values from k on, turned: n / 2 lines of 32 words. */
 static void pack_piece_bf16(uint32_t *out, const float *w, int64_t ldw, int64_t n)
 {
     _Alignas(64) mt_bf16 row[MT_PANEL][PIECE];
     for (int64_t r = 0; r < MT_PANEL; r++)
         for (int64_t c = 0; c < n; c += 16) round_16(&row[r][c], w + r * ldw + c);
-    for (int64_t c = 0; c < n; c += STEP)
+    for (int64_t c = 0; c < n; c += 32)
         for (int64_t h = 0; h < 2; h++)
-            stream_turned(out + c / 2 * MT_PANEL + 16 * h, MT_PANEL, &row[16 * h][c], PIECE);
+            stream_turned(out + c / 2 * MT_PANEL + 16 * h, &row[16 * h][c], PIECE);
 }
 
 static void pack_piece_f32(uint32_t *out, const float *w, int64_t ldw, int64_t n)
@@ -41,7 +46,7 @@ static void pack_piece_f32(uint32_t *out, const float *w, int64_t ldw, int64_t n
         for (int64_t c = 0; c < n; c += 16) _mm512_store_ps(&row[r][c], _mm512_loadu_ps(w + r * ldw + c));
     for (int64_t c = 0; c < n; c += 16)
         for (int64_t h = 0; h < 2; h++)
-            stream_turned(out + c * MT_PANEL + 16 * h, MT_PANEL, &row[16 * h][c], 2 * PIECE);
+            stream_turned(out + c * MT_PANEL + 16 * h, &row[16 * h][c], 2 * PIECE);
 }
 
 /* [16 pairs of i][32 o][2] to [16 pairs of o][32 i][2]: pairs of words are turned in themselves, then as 64 bits. */
@@ -65,7 +70,7 @@ static void turn_block_f32(uint32_t *out, const uint32_t *in)
 {
     for (int64_t o = 0; o < MT_PANEL; o += 16)
         for (int64_t i = 0; i < MT_PANEL; i += 16)
-            stream_turned(out + o * MT_PANEL + i, MT_PANEL, in + i * MT_PANEL + o, 2 * MT_PANEL);
+            stream_turned(out + o * MT_PANEL + i, in + i * MT_PANEL + o, 2 * MT_PANEL);
 }
 
 static inline bool whole(const void *out, int64_t o, int64_t i)
@@ -81,10 +86,11 @@ static inline void pack_nt(uint32_t *out, const float *w, int64_t ldw, int64_t i
         for (int64_t k = 0; k < i; k += PIECE) {
             uint32_t *to = out + (p * i + k) / per_word * MT_PANEL;
             const float *from = w + p * MT_PANEL * ldw + k;
+            int64_t n = i - k < PIECE ? i - k : PIECE;
             if (per_word == 1)
-                pack_piece_f32(to, from, ldw, lesser(PIECE, i - k));
+                pack_piece_f32(to, from, ldw, n);
             else
-                pack_piece_bf16(to, from, ldw, lesser(PIECE, i - k));
+                pack_piece_bf16(to, from, ldw, n);
         }
     _mm_sfence();
 }

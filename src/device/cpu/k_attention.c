@@ -136,8 +136,9 @@ static void forward(const struct mt_call *c, int part, int parts, void *scratch,
     f.a.v = mt_att_arg(c, 4, t->b);
     t->begin = a->begin;
     t->scale = (float)MT_SCALARS(attention_fwd, c)->scale;
-    if (t->gemm->attention) {
-        t->gemm->attention->fwd(&f.a, part, parts);
+    const struct mt_att_kernels *own = mt_att_own(t);
+    if (own) {
+        own->fwd(&f.a, part, parts);
         return;
     }
     fwd_layout(&f);

@@ -178,8 +178,9 @@ void mt_cpu_attention_bwd(const struct mt_call *c, int part, int parts, void *sc
     bwd_args(&f.a, c);
     t->begin = a->begin;
     t->scale = (float)MT_SCALARS(attention_bwd, c)->scale;
-    if (t->gemm->attention) {
-        t->gemm->attention->bwd(&f.a, part, parts);
+    const struct mt_att_kernels *own = mt_att_own(t);
+    if (own) {
+        own->bwd(&f.a, part, parts);
         return;
     }
     bwd_layout(&f);
